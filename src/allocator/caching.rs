@@ -187,6 +187,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         pool.free.insert(FreeKey::of(block), id);
         // Its age starts over.
         block.age_base = pool.lookups;
+        pool.is_drained &= block.is_split() && !block.is_expandable();
     }
 
     /// Joins a free mapped block that is in no set with such neighbours, and enters the result in their set in place of

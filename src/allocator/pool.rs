@@ -15,6 +15,9 @@ pub(super) struct Pool {
     pub unmapped: BTreeMap<(StreamId, Address), BlockId>,
     /// Searches so far: the clock by which free blocks age. It only runs while garbage collection is on.
     pub lookups: u64,
+    /// Since everything that can be given back was, no free block came that can be. Who asks the driver in vain asks again, and
+    /// need not look through all blocks each time.
+    pub is_drained: bool,
 }
 
 /// A free block that may serve a request, and where it stands.

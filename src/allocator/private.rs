@@ -1,5 +1,7 @@
 //! Private pools and where they are kept, and which requests are directed to them.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::home::OwnerId;
 use crate::pool::Pool;
 use crate::pool_id::PoolId;
@@ -33,26 +35,31 @@ pub(super) struct PrivatePool {
 #[derive(Clone, Debug, Default)]
 pub(super) struct PrivatePools {
     slots: Vec<Option<PrivatePool>>,
+    /// The slot of each pool.
+    places: BTreeMap<PoolId, usize>,
+    /// Slots without a pool.
+    vacant: BTreeSet<usize>,
     /// The newest last.
     pub diversions: Vec<Diversion>,
 }
 
 impl PrivatePools {
     pub fn find(&self, id: PoolId) -> Option<OwnerId> {
-        let index = self.slots.iter().position(|slot| slot.as_ref().is_some_and(|pool| pool.id == id))?;
-        OwnerId::of(index)
+        OwnerId::of(*self.places.get(&id)?)
     }
 
     pub fn insert(&mut self, id: PoolId) {
         let pool = PrivatePool { id, users: 0, segments: 0, small: Pool::default(), large: Pool::default() };
-        match self.slots.iter_mut().find(|slot| slot.is_none()) {
+        let place = self.vacant.pop_first().unwrap_or(self.slots.len());
+        match self.slots.get_mut(place) {
             Some(vacant) => *vacant = Some(pool),
             None => self.slots.push(Some(pool)),
         }
+        self.places.insert(id, place);
     }
 
     pub fn get_mut(&mut self, id: PoolId) -> Option<&mut PrivatePool> {
-        self.slots.iter_mut().flatten().find(|pool| pool.id == id)
+        self.slots.get_mut(*self.places.get(&id)?)?.as_mut()
     }
 
     pub fn of(&self, owner: OwnerId) -> Option<&PrivatePool> {
@@ -64,8 +71,10 @@ impl PrivatePools {
     }
 
     pub fn remove(&mut self, owner: OwnerId) {
-        if let Some(slot) = self.slots.get_mut(owner.index()) {
-            *slot = None;
+        let place = owner.index();
+        if let Some(pool) = self.slots.get_mut(place).and_then(Option::take) {
+            self.places.remove(&pool.id);
+            self.vacant.insert(place);
         }
     }
 

@@ -30,6 +30,9 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     }
 
     pub(super) fn release_home(&mut self, pool: Home) {
+        if self.pool(pool).is_drained {
+            return;
+        }
         let free: Vec<BlockId> = self.pool(pool).free.ids().collect();
         let (expandable, plain): (Vec<BlockId>, Vec<BlockId>) =
             free.into_iter().partition(|&id| self.blocks[id].is_expandable());
@@ -41,6 +44,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         for id in expandable {
             self.unmap_block(id);
         }
+        self.pool_mut(pool).is_drained = true;
     }
 
     /// Gives a whole cudaMalloc segment back.

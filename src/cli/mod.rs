@@ -46,6 +46,7 @@ mod said_once;
 mod screen;
 mod search;
 mod selftest;
+mod serving;
 mod spec;
 mod stand_in;
 mod status;

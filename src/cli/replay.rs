@@ -156,7 +156,7 @@ fn history(out: &mut impl Write, device: &DeviceReport, several: bool) -> io::Re
         (false, _) => {}
     }
     if !missing.is_empty() {
-        writeln!(out, "{which}The file can't tell {}.", missing.join("; "))?;
+        writeln!(out, "{which}The file can't tell {}.", missing.join(", nor "))?;
     }
     Ok(())
 }

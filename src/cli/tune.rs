@@ -14,6 +14,7 @@ use super::output::stdout;
 use super::paste::paste;
 use super::percent::{change, changed};
 use super::progress::ProgressLine;
+use super::serving::{LimitEnds, in_range};
 use super::subject::SubjectArgs;
 use super::whatif::{reproduced, started};
 use crate::allocator::TorchVersion;
@@ -47,6 +48,11 @@ struct TuneRow<'a> {
 pub(super) fn run(args: &TuneArgs) -> Result<Status> {
     let (run, oldest) = args.subject.one()?;
     let tuning = tune(&run, args.limit, Effort::Full, oldest)?;
+    // What a person gives is known.
+    let range = run.facts.unknown_limit.filter(|_| args.limit.is_none());
+    let fits = tuning.tried.iter().any(TuningTrial::fits);
+    let most = range.filter(|_| !fits).map(|range| tune(&run, Some(range.most()), Effort::Full, oldest)).transpose()?;
+    let unknown = range.zip(most.as_ref()).map(|(range, most)| LimitEnds { range, least: &tuning, most });
     let shown = tuning.worth_telling(&run).into_iter().chain(tuning.defaults());
     let mut rows: Vec<&TuningTrial> = Vec::new();
     for tried in shown {
@@ -105,7 +111,7 @@ pub(super) fn run(args: &TuneArgs) -> Result<Status> {
         }
         writeln!(out)?;
         table(&mut out, paper, &run, &rows)?;
-        advise(&mut out, paper, &run, &tuning, oldest)?;
+        advise(&mut out, paper, &run, &tuning, unknown, oldest)?;
     }
     Ok(Status::DONE)
 }
@@ -163,13 +169,24 @@ fn advise(
     paper: Paper,
     run: &RecordedRun,
     tuning: &Tuning,
+    unknown: Option<LimitEnds<'_>>,
     oldest: TorchVersion,
 ) -> io::Result<()> {
     writeln!(out)?;
     let Some(best) = tuning.recommended(run) else {
         let (text, tone) = match tuning.tried.iter().any(TuningTrial::fits) {
             true => ("No settings lower the peak by 1 % or more: leave them as they are.", Tone::Plain),
-            false => ("Nothing fits: take a smaller batch, or something else that lowers peak allocated.", Tone::Bad),
+            false => match unknown {
+                Some(ends) => {
+                    for text in in_range(run, oldest, ends) {
+                        paper.paragraph(out, &text, 0, Tone::Plain)?;
+                    }
+                    ("Give the limit with --limit for one answer.", Tone::Plain)
+                }
+                None => {
+                    ("Nothing fits: take a smaller batch, or something else that lowers peak allocated.", Tone::Bad)
+                }
+            },
         };
         return paper.paragraph(out, text, 0, tone);
     };

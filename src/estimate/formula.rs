@@ -390,7 +390,7 @@ fn moments(model: &Model, config: &Config, weights: &Weights, micro: u128) -> Ve
             0 => String::new(),
             _ => format!(" + {letters}·{before}·({})", block.letters),
         };
-        let behind_letters = if behind == 0 { "" } else { " + gradients of the blocks behind" };
+        let behind_letters = if behind == 0 { "" } else { " + gradients of the blocks after it" };
         let wide = if model.kind == ModelKind::Mlp { 0 } else { 16 / if amp { 2 } else { 1 } * d };
         moments.push(PeakCandidate {
             name: "the last checkpointed block runs again",
@@ -470,7 +470,7 @@ fn hidden_layer(model: &Model, config: &Config, micro: u128, layer: u64, carried
     let (weight, weight_letters, own) = if layer == 1 { (seq * d, "T·d", 1) } else { (d * d, "d²", 2) };
     let (gradients, gradient_letters) = match carried {
         true => (0, String::new()),
-        false => (4 * (behind * (d * d + d) + d * vocab + vocab), format!("4·(parameters behind layer {layer}) + ")),
+        false => (4 * (behind * (d * d + d) + d * vocab + vocab), format!("4·(parameters after layer {layer}) + ")),
     };
     // 16-bit copies of the batch and of the matrices that are still to come; layers that run again make theirs then, the first too.
     let blocks = Blocks::of(model, config);

@@ -1,9 +1,11 @@
 //! What every device is doing at an event: its allocator, the names so far, and the op, phase and step under way.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use crate::allocator::PoolId;
 use crate::model::{AllocatorState, Category, Event, EventKind, NameId, Phase};
+use crate::snapshot::Begins;
 use crate::units::{Address, DeviceIndex};
 
 /// All devices of a stream.
@@ -19,6 +21,8 @@ pub(super) struct ExportedDevice {
     /// Frames of all stacks.
     frames: usize,
     labels: HashMap<Address, Label>,
+    /// Private pools of segments, by their first byte.
+    private: BTreeMap<Address, PoolId>,
     /// Of what is asked for now.
     pub op: NameId,
     pub phase: Option<Phase>,
@@ -30,6 +34,8 @@ pub(super) struct ExportedDevice {
     pub guessed: bool,
     /// It is a history of PyTorch's, whose stacks have no phases: scopes tell them.
     pub pytorchs: bool,
+    /// It is a history that began late, and what comes is what was there then: nobody recorded how that came about.
+    pub before_history: bool,
 }
 
 /// Who asked for a block, and in the course of what.
@@ -113,6 +119,11 @@ impl ExportedDevice {
         self.labels.get(&address).copied().unwrap_or_default()
     }
 
+    /// The pool of the segment that begins at `address`.
+    pub fn pool(&self, address: Address) -> PoolId {
+        self.private.get(&address).copied().unwrap_or_default()
+    }
+
     /// Who asks now.
     pub const fn now(&self) -> Label {
         Label { category: Category::Other, name: NameId::NONE, op: self.op, phase: self.phase }
@@ -143,15 +154,24 @@ impl ExportedDevice {
             EventKind::OpEnd => self.op = NameId::NONE,
             EventKind::PhaseBegin { phase } => self.phase = Some(*phase),
             EventKind::PhaseEnd { .. } => self.phase = None,
+            EventKind::PrivatePool { address, pool } => drop(self.private.insert(*address, *pool)),
+            EventKind::SegmentFree { address, .. } => drop(self.private.remove(address)),
             EventKind::StepBegin { step } => {
+                self.before_history = false;
                 (self.step, self.phase, self.op) = (Some(*step), None, NameId::NONE);
             }
             EventKind::StepEnd(_) => (self.step, self.phase, self.op) = (None, None, NameId::NONE),
             // What is known of the run before does not belong to this one.
             EventKind::Begin(about) => {
-                let (guessed, pytorchs) = (about.guessed, about.history.is_some());
-                *self =
-                    Self { state: std::mem::take(&mut self.state), seen: true, guessed, pytorchs, ..Self::default() }
+                *self = Self {
+                    state: std::mem::take(&mut self.state),
+                    private: std::mem::take(&mut self.private),
+                    seen: true,
+                    guessed: about.guessed,
+                    pytorchs: about.history.is_some(),
+                    before_history: about.history.is_some_and(|begins| begins != Begins::First),
+                    ..Self::default()
+                }
             }
             _ => {}
         }

@@ -64,9 +64,18 @@ pub fn compare<'a>(one: &'a str, other: &'a str) -> Ordering {
     }
 }
 
-/// The module of a block: its path up to the first number, or its first part; of a stranger's line the file.
+/// What a block is called that was there before a recording began.
+pub const BEFORE_RECORDING: &str = "before the recording";
+/// What a block is called of a file without a history.
+pub const NOT_RECORDED: &str = "who took it is not recorded";
+
+/// The module of a block: its path up to the first number, or its first part; of a stranger's line the file. What says that
+/// nobody knows it stays whole.
 #[must_use]
 pub fn module(name: &str) -> String {
+    if [BEFORE_RECORDING, NOT_RECORDED].contains(&name) {
+        return name.to_owned();
+    }
     if name.ends_with(')')
         && let Some((_, line)) = name.rsplit_once(" (")
     {
@@ -100,6 +109,7 @@ mod tests {
             ("tokens", "", "tokens", "tokens"),
             ("gelu (model.py:88)", "model.py:88", "gelu", "model.py"),
             ("void at::native::f(int) (kernels.py:3)", "kernels.py:3", "void at::native::f(int)", "kernels.py"),
+            (BEFORE_RECORDING, "before", "the recording", BEFORE_RECORDING),
             ("", "", "", ""),
         ] {
             assert_eq!((place(name), thing(name), module(name).as_str()), (at, what, of), "{name}");

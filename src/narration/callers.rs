@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use vramlab_model::{Event, EventKind, Micros, NameId};
+use vramlab_model::{Event, EventKind, Micros, NameId, naming};
 use vramlab_snapshot::{Frame, Snapshot, StackId, TextId};
 
 /// Names of those who asked, as far as they were told.
@@ -57,10 +57,10 @@ impl<'a> Callers<'a> {
             return *id;
         }
         let text = match (self.snapshot.caller(stack, TextId::default()), is_history) {
-            (Some(caller), true) => format!("before the recording: {caller}"),
+            (Some(caller), true) => format!("{}: {caller}", naming::BEFORE_RECORDING),
             (Some(caller), false) => caller,
-            (None, true) => "before the recording".to_owned(),
-            (None, false) => "who took it is not recorded".to_owned(),
+            (None, true) => naming::BEFORE_RECORDING.to_owned(),
+            (None, false) => naming::NOT_RECORDED.to_owned(),
         };
         let id = self.define(&text, time, emit);
         self.early.insert(stack, id);

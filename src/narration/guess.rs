@@ -38,7 +38,7 @@ use super::doing::{ProgramPhase, doing, of_scope};
 use super::rhythm::Rhythm;
 use vramlab_allocator::units::{Address, Bytes};
 use vramlab_model::{Category, Micros};
-use vramlab_snapshot::{Action, Annotation, Snapshot, StackId, TraceEntry};
+use vramlab_snapshot::{Action, Annotation, Beginning, Snapshot, StackId, TraceEntry};
 
 /// What blocks are for, by the entries that asked for them.
 #[derive(Debug)]
@@ -63,16 +63,18 @@ struct TraceRequest {
 const NEVER: u32 = u32::MAX;
 
 impl Guesses {
-    /// What the blocks of a device's history are for; `None` where nothing tells what the program was doing.
+    /// What the blocks of a device's history are for, which began with what there was then; `None` where nothing tells what the
+    /// program was doing.
     #[must_use]
-    pub fn of(snapshot: &Snapshot, device: usize) -> Option<Self> {
+    pub fn of(snapshot: &Snapshot, device: usize, beginning: &Beginning) -> Option<Self> {
         let trace = snapshot.device_trace(device);
         let requests = requests(snapshot, device, trace);
         let tells = |request: &TraceRequest| {
             matches!(request.doing, ProgramPhase::Forward | ProgramPhase::Backward | ProgramPhase::Optimizer)
         };
         let told = requests.filter(|requests| requests.iter().any(tells))?;
-        Some(Self::from(told, trace.len(), None))
+        let held = beginning.space.blocks().map(|(_, held)| held.requested).collect();
+        Some(Self::from(told, trace.len(), Earlier { held, ..Earlier::default() }))
     }
 
     /// The same of a part of a history that goes on, whose end may lie anywhere, and before which parameters of these sizes were taken.
@@ -90,14 +92,14 @@ impl Guesses {
                 }
             }
         }
-        Self::from(requests, trace.len(), Some(EarlierPart { parameters, trains }))
+        Self::from(requests, trace.len(), Earlier { held: parameters, trains, is_part: true })
     }
 
-    fn from(mut requests: Vec<TraceRequest>, entries: usize, part: Option<EarlierPart>) -> Self {
+    fn from(mut requests: Vec<TraceRequest>, entries: usize, earlier: Earlier) -> Self {
         let mut categories = vec![Category::Other; entries];
         let ops = requests.iter().filter_map(|request| Some((request.at, request.doing.op()?))).collect();
         let exchanges = requests.iter().any(|request| request.doing.is_of_ranks());
-        conclude(&mut requests, part, |at, category| {
+        conclude(&mut requests, earlier, |at, category| {
             if let Some(of) = categories.get_mut(at as usize) {
                 *of = category;
             }
@@ -125,12 +127,15 @@ impl Guesses {
     }
 }
 
-/// What came before a part of a history that goes on.
-struct EarlierPart {
-    /// Sizes of parameters that were taken.
-    parameters: Vec<Bytes>,
+/// What came before the first entry.
+#[derive(Default)]
+struct Earlier {
+    /// Sizes of what was held then: parameters, if the program had made its model.
+    held: Vec<Bytes>,
     /// The program was seen to train: what it asks for is no set-up.
     trains: bool,
+    /// The entries are a part of a history that goes on: they may end anywhere.
+    is_part: bool,
 }
 
 fn has_stacks(trace: &[TraceEntry]) -> bool {
@@ -206,16 +211,14 @@ fn split_steps(requests: &mut [TraceRequest]) {
 }
 
 /// Says of every request what its block is for.
-fn conclude(requests: &mut [TraceRequest], part: Option<EarlierPart>, mut told: impl FnMut(u32, Category)) {
+fn conclude(requests: &mut [TraceRequest], earlier: Earlier, mut told: impl FnMut(u32, Category)) {
     let first = |wanted: fn(ProgramPhase) -> bool| {
         requests.iter().find(|request| wanted(request.doing)).map_or(NEVER, |request| request.at)
     };
     let first_step = first(|doing| {
         matches!(doing, ProgramPhase::Data | ProgramPhase::Forward | ProgramPhase::Backward | ProgramPhase::Optimizer)
     });
-    let is_part = part.is_some();
-    let EarlierPart { parameters: taken, trains } =
-        part.unwrap_or(EarlierPart { parameters: Vec::new(), trains: false });
+    let Earlier { held, trains, is_part } = earlier;
     // What a set-up holds at the end stays, though no backward came: the part ends before, memory ran out, or nothing is trained.
     let first_backward = first(|doing| doing == ProgramPhase::Backward).min(NEVER - 1);
     let is_set_up = |request: &TraceRequest| {
@@ -223,7 +226,7 @@ fn conclude(requests: &mut [TraceRequest], part: Option<EarlierPart>, mut told: 
     };
     let stays = |request: &TraceRequest| is_set_up(request) && request.freed > first_backward;
     let mut parameters: Vec<Bytes> = requests.iter().filter(|request| stays(request)).map(|of| of.size).collect();
-    parameters.extend(taken);
+    parameters.extend(held);
     parameters.sort_unstable();
     parameters.dedup();
     let is_sized = |size: Bytes| parameters.is_empty() || parameters.binary_search(&size).is_ok();
@@ -352,7 +355,7 @@ mod tests {
         };
         let mut requests: Vec<TraceRequest> = (0..).zip(of).map(request).collect();
         let mut categories = vec![Category::Other; of.len()];
-        conclude(&mut requests, None, |at, category| categories[at as usize] = category);
+        conclude(&mut requests, Earlier::default(), |at, category| categories[at as usize] = category);
         categories
     }
 

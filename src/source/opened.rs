@@ -23,7 +23,10 @@ use vramlab_snapshot::Snapshot;
 pub enum FileError {
     /// It is no recording, or one that can't be read from the start.
     #[error(transparent)]
-    Recording(#[from] RecordingError),
+    Recording(RecordingError),
+    /// It begins as nothing that is read.
+    #[error("it is neither a recording of vramlab nor a PyTorch snapshot; name one of those")]
+    Neither,
     /// It is no snapshot that can be looked at.
     #[error(transparent)]
     Snapshot(#[from] OpenError),
@@ -36,6 +39,15 @@ pub enum FileError {
     /// It is still being written.
     #[error("recordings of several ranks open once they are whole; leave --follow out, or open one")]
     Grows,
+}
+
+impl From<RecordingError> for FileError {
+    fn from(error: RecordingError) -> Self {
+        match error {
+            RecordingError::NoRecording => Self::Neither,
+            error => Self::Recording(error),
+        }
+    }
 }
 
 /// Opens a recording, recordings of the ranks of one run, or PyTorch snapshots: the ranks of one job, or runs to look at together.

@@ -217,7 +217,9 @@ pub(super) fn narrate(files: &[OpenSnapshot], mut emit: impl FnMut(Event)) -> Re
     let mut beginnings = Vec::new();
     for (file, device, _) in &places {
         let OpenSnapshot { snapshot, conditions, .. } = &files[*file];
-        beginnings.push((Beginning::of(snapshot, *device, &conditions.settings), Guesses::of(snapshot, *device)));
+        let beginning = Beginning::of(snapshot, *device, &conditions.settings);
+        let guesses = Guesses::of(snapshot, *device, &beginning);
+        beginnings.push((beginning, guesses));
     }
     let together = beginnings.iter().all(|(_, guesses)| guesses.as_ref().is_some_and(Guesses::exchanges));
     let numbers = if together { numbers(files, &places) } else { Vec::new() };

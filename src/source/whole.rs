@@ -30,13 +30,25 @@ const QUEUE: usize = 8;
 pub enum WholeError {
     /// It is no recording that can be read from the start.
     #[error(transparent)]
-    Recording(#[from] RecordingError),
+    Recording(RecordingError),
+    /// It begins as nothing that is read.
+    #[error("it is neither a recording of vramlab nor a PyTorch snapshot; name one of those")]
+    Neither,
     /// It is no snapshot that can be followed.
     #[error(transparent)]
     Snapshot(#[from] OpenError),
     /// It holds nothing.
     #[error("nothing happens in it; record a run that goes further")]
     Empty,
+}
+
+impl From<RecordingError> for WholeError {
+    fn from(error: RecordingError) -> Self {
+        match error {
+            RecordingError::NoRecording => Self::Neither,
+            error => Self::Recording(error),
+        }
+    }
 }
 
 /// How far reading is.

@@ -280,7 +280,14 @@ fn asked(view: &View, autopsy: &Autopsy) -> String {
         Some(limit) => format!("The limit of {} stopped it: ", bytes(limit)),
         None => "The card stopped it: ".to_owned(),
     };
-    text.push_str(&format!("{} asked", bytes(request.requested)));
+    // PyTorch's message has the segment; where more is known that comes with what was missing.
+    match unknown && request.segment > request.requested {
+        true => {
+            let (segment, requested) = (bytes(request.segment), bytes(request.requested));
+            text.push_str(&format!("{segment} asked (a segment for {requested})"));
+        }
+        false => text.push_str(&format!("{} asked", bytes(request.requested))),
+    }
     if !name.is_empty() {
         text.push_str(&format!(" for {name}"));
     }

@@ -1,5 +1,7 @@
 //! Plays what a program asked on another allocator.
 
+use std::collections::BTreeSet;
+
 use super::ask::Ask;
 use super::block_number::BlockNumber;
 use super::conditions::Conditions;
@@ -38,7 +40,7 @@ pub(super) struct Player {
     served: u64,
     /// The pool that blocks are taken from, and the private ones that were met.
     pool: PoolId,
-    pools: Vec<PoolId>,
+    pools: BTreeSet<PoolId>,
     /// What it took to reach the state in which the history begins: memory from the driver, memory back, retries, failures.
     before: [i64; 4],
     starting: StartState,
@@ -55,7 +57,7 @@ impl Player {
             finished: 0,
             served: 0,
             pool: PoolId::DEFAULT,
-            pools: Vec::new(),
+            pools: BTreeSet::new(),
             before: [0; 4],
             starting: StartState::Empty,
         }
@@ -213,8 +215,7 @@ impl Player {
     #[cold]
     fn malloc_private(&mut self, size: Bytes, stream: StreamId) -> Option<Address> {
         let pool = self.pool;
-        if !self.pools.contains(&pool) {
-            self.pools.push(pool);
+        if self.pools.insert(pool) {
             self.allocator.create_pool(pool);
         }
         // Those of captured graphs have their number in front.
@@ -226,8 +227,7 @@ impl Player {
     }
 
     fn release_pool(&mut self, pool: PoolId) {
-        if let Some(at) = self.pools.iter().position(|known| *known == pool) {
-            self.pools.swap_remove(at);
+        if self.pools.remove(&pool) {
             self.allocator.release_pool(pool);
         }
         self.allocator.empty_pool(pool);
@@ -323,8 +323,8 @@ impl Player {
         self.allocator = allocator;
         for early in &start.blocks {
             self.keep(early.block, (!early.pending).then_some(early.address));
-            if !early.pool.is_default() && !self.pools.contains(&early.pool) {
-                self.pools.push(early.pool);
+            if !early.pool.is_default() {
+                self.pools.insert(early.pool);
             }
         }
         true

@@ -55,7 +55,13 @@ impl Pickle {
     }
 
     fn segment(&mut self, address: u64, size: u64, held: u64) -> &mut Self {
-        self.raw(b"}(").number("address", address).number("total_size", size).word("blocks").raw(b"](");
+        self.segment_of_pool(address, size, held, 0)
+    }
+
+    fn segment_of_pool(&mut self, address: u64, size: u64, held: u64, pool: u64) -> &mut Self {
+        let id = [&b"\x8a\x08"[..], &pool.to_le_bytes()].concat();
+        self.raw(b"}(").word("segment_pool_id").raw(&id).raw(&id).raw(b"\x86");
+        self.number("address", address).number("total_size", size).word("blocks").raw(b"](");
         for (at, size, state) in [(address, held, "active_allocated"), (address + held, size - held, "inactive")] {
             if size > 0 {
                 self.raw(b"}(").number("address", at).number("size", size).word("state").word(state).raw(b"u");
@@ -127,6 +133,28 @@ fn snapshots(entries: u64) -> Vec<(&'static str, Vec<u8>)> {
                 trace.entry("segment_alloc", BASE + at * 20 * MIB, 20 * MIB, at * 16);
                 trace.entry("alloc", BASE + at * 20 * MIB, 2 * MIB, at * 16);
             }),
+        ),
+        (
+            "streams whose segments nothing gives",
+            Pickle::snapshot(
+                |_| {},
+                |trace| {
+                    for at in 0..entries {
+                        trace.entry("alloc", segment(at), 2 * MIB, at);
+                    }
+                },
+            ),
+        ),
+        (
+            "private pools, and no history",
+            Pickle::snapshot(
+                |segments| {
+                    for at in 0..entries / 2 {
+                        segments.segment_of_pool(segment(at), 2 * MIB, 512, at);
+                    }
+                },
+                |_| {},
+            ),
         ),
         (
             "segments before the first request",

@@ -10,7 +10,7 @@ use vramlab::export::{self, ExportMoment, Format, Words};
 use vramlab::model::{Event, EventKind, MemoryModel, Ranks};
 use vramlab::recording::{FrameBuilder, RecordingError, Writer};
 use vramlab::snapshot::replay::{Conditions, Overrides, Statistics, verify};
-use vramlab::snapshot::{Action, Snapshot};
+use vramlab::snapshot::{Action, Beginning, Snapshot, StackId};
 use vramlab::source::Whole;
 use vramlab::units::{Address, Bytes, DeviceIndex};
 
@@ -217,6 +217,38 @@ fn an_exported_history_replays_as_the_one_that_it_was_made_of() {
             entries.map(|entry| snapshot.caller(entry.stack, entry.metadata)).collect()
         };
         assert_eq!(allocs(&before), allocs(&after), "{name}");
+    }
+}
+
+/// What was there when recording began is no entry of a history, and private pools keep their segments.
+#[test]
+fn an_exported_history_that_began_late_says_so_again() {
+    for name in [
+        "compiled-gpt",
+        "cuda-graphs",
+        "hf-trainer-llama",
+        "leak-outputs",
+        "lightning-resnet-expandable",
+        "oom-observer",
+        "timm-convnext-ring",
+    ] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/strangers/{name}.pickle.xz"));
+        let before = Snapshot::open(&path).unwrap();
+        let conditions = Conditions::find(Path::new("alone"), &before, &Overrides::default()).unwrap();
+        let whole = open(&path);
+        let after = Snapshot::read(&exported(&whole, Format::Pytorch, ExportMoment::Now)[..]).unwrap();
+        let (one, other) = (verify(&before, &conditions), verify(&after, &conditions));
+        assert_eq!(
+            (one.segments, one.placements, one.blocks, one.pending),
+            (other.segments, other.placements, other.blocks, other.pending),
+            "{name}: {other:?}"
+        );
+        let settings = &conditions.settings;
+        let [one, other] = [&before, &after].map(|snapshot| Beginning::of(snapshot, 0, settings));
+        assert_eq!(one.space.blocks().count(), other.space.blocks().count(), "{name}");
+        let named =
+            |beginning: &Beginning| beginning.space.blocks().filter(|(_, held)| held.stack != StackId::EMPTY).count();
+        assert_eq!(named(&one), named(&other), "{name}: nobody recorded who took the rest");
     }
 }
 
@@ -486,7 +518,7 @@ fn what_is_wrong_is_told_before_anything_is_written() {
         (&["export", "run.vram", "--to", "csv", "--out", "no/such.csv"], 1, "can't be written"),
         (&["export", "run.vram", "--to", "csv", "--at", "later"], 2, "step:N"),
         (&["export", "run.vram", "--to", "csv", "--at", "step:99999"], 2, "step 99999 is not in it"),
-        (&["export", "none.vram", "--to", "csv"], 1, "no recording of vramlab"),
+        (&["export", "none.vram", "--to", "csv"], 1, "neither a recording of vramlab nor a PyTorch snapshot"),
         (&["export", "gone.vram", "--to", "csv"], 1, "gone.vram can't be read"),
         (&["summary", "run.vram", "--rank", "7"], 2, "nothing happened on device 7"),
     ];

@@ -10,8 +10,8 @@ use std::time::Duration;
 use vramlab::device::sim::SimDevice;
 use vramlab::model::{AlikeRanks, Event, EventKind, Evidence, Finding, Lab, Micros};
 use vramlab::narration::{Guesses, events};
-use vramlab::snapshot::Snapshot;
 use vramlab::snapshot::replay::{Conditions, Overrides};
+use vramlab::snapshot::{Beginning, Snapshot};
 use vramlab::source::{self, Recorder};
 use vramlab::train::{Amp, Config, Libraries, LoopStyle, Member, Parallelism, Trainer, TrainerOptions, World};
 
@@ -24,7 +24,8 @@ fn narrated(way: Parallelism) -> Vec<Event> {
     let path = snapshot(way);
     let snapshot = Snapshot::open(&path).unwrap();
     let conditions = Conditions::find(&path, &snapshot, &Overrides::default()).unwrap();
-    let guesses = Guesses::of(&snapshot, 0).unwrap();
+    let beginning = Beginning::of(&snapshot, 0, &conditions.settings);
+    let guesses = Guesses::of(&snapshot, 0, &beginning).unwrap();
     let mut told = Vec::new();
     events(&snapshot, 0, &conditions, Some(&guesses), |event| told.push(event));
     told

@@ -56,6 +56,24 @@ const KEYS: [(&str, &str); 6] = [
 ];
 
 #[test]
+fn where_the_limit_is_not_recorded_tune_says_what_fits_at_both_ends_as_report_does() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/strangers/oom-observer.pickle.xz");
+    let path = path.to_str().unwrap();
+    let (tuned, reported) = (text(&["tune", path]), text(&["report", path]));
+    for sentence in [
+        "With the least that the limit can be, 5.73 GiB, no settings that were tried would have served it.",
+        "Where the limit is 5.92 GiB or more, PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True fits (replayed).",
+    ] {
+        assert!(tuned.contains(sentence) && reported.contains(sentence), "{sentence}\n{tuned}\n{reported}");
+    }
+    assert!(!tuned.contains("Nothing fits"), "{tuned}");
+    // It ran under 6 GiB.
+    assert!(
+        text(&["tune", path, "--limit", "6GiB"]).contains("export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")
+    );
+}
+
+#[test]
 fn whatif_has_the_figures_of_the_run_and_those_of_runs_of_the_same_program_under_other_settings() {
     let (expandable, split) = ("expandable_segments:True", "max_split_size_mb:64");
     let asked = ["--alloc-conf", expandable, "--alloc-conf", split, "--alloc-conf", ""];

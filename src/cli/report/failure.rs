@@ -7,14 +7,10 @@ use super::part::DocumentPart;
 use super::subject::{ReportSubject, TriedOut};
 use crate::cli::columns::Tone;
 use crate::cli::flags::flag;
-use crate::cli::paste::in_words;
+use crate::cli::serving::{LimitEnds, fitting, in_range};
 use crate::model::Autopsy;
 use crate::tui;
 use crate::units::Bytes;
-use crate::whatif::{LimitRange, Tuning, TuningTrial, smallest_limit};
-
-/// Settings that are told at most.
-const TOLD: usize = 3;
 
 /// The section; empty where no request failed and no message tells of one.
 pub(super) fn parts(subject: &ReportSubject<'_>) -> Vec<DocumentPart> {
@@ -142,7 +138,9 @@ fn card(subject: &ReportSubject<'_>, free: Bytes) -> String {
 fn fits(subject: &ReportSubject<'_>, failure: &Autopsy) -> Vec<String> {
     let Some(tried) = &subject.tried else { return Vec::new() };
     let mut said = match (subject.run.facts.unknown_limit, &tried.loose) {
-        (Some(range), Some(loose)) => in_range(subject, tried, loose, range),
+        (Some(range), Some(loose)) => {
+            in_range(subject.run, subject.oldest, LimitEnds { range, least: &tried.tuning, most: loose })
+        }
         _ => vec![at_limit(subject, tried, failure)],
     };
     if let Some(smallest) = tried.smallest {
@@ -154,15 +152,18 @@ fn fits(subject: &ReportSubject<'_>, failure: &Autopsy) -> Vec<String> {
 }
 
 fn at_limit(subject: &ReportSubject<'_>, tried: &TriedOut, failure: &Autopsy) -> String {
-    let fitting = told(&tried.tuning, subject);
+    let fitting = fitting(subject.run, subject.oldest, &tried.tuning);
     if !fitting.is_empty() {
         return format!("Would have fitted: {} (replayed).", fitting.join(", or "));
     }
     let ooms = subject.examined.ooms;
     let some = tried.tuning.serves_most().filter(|_| ooms > 1).map(|tried| {
         format!(
-            " {} serve {} of the {ooms} that failed, and {} fail.",
-            tried.conditions, tried.figures.served, tried.figures.ooms
+            " With {} {} of the {ooms} requests that failed are served, and {} {}.",
+            tried.conditions,
+            tried.figures.served,
+            tried.figures.ooms,
+            if tried.figures.ooms == 1 { "fails" } else { "fail" }
         )
     });
     let together = failure.ledger.allocated() + failure.request.rounded;
@@ -172,44 +173,7 @@ fn at_limit(subject: &ReportSubject<'_>, tried: &TriedOut, failure: &Autopsy) ->
         }
         _ => "less must be allocated at once".to_owned(),
     };
-    format!("No settings that were tried by replay serve it: {why}.{}", some.unwrap_or_default())
-}
-
-/// At both ends of what the limit can have been.
-fn in_range(subject: &ReportSubject<'_>, tried: &TriedOut, loose: &Tuning, range: LimitRange) -> Vec<String> {
-    let always = told(&tried.tuning, subject);
-    if !always.is_empty() {
-        return vec![format!(
-            "Would have fitted, whichever limit it was: {} (replayed at both ends).",
-            always.join(", or ")
-        )];
-    }
-    let least = format!("With the least that the limit can be, {}, no settings that were tried serve it.", range.least);
-    match loose.recommended(subject.run) {
-        None => vec![format!(
-            "Whichever limit it was, no settings that were tried serve it: less must be allocated at once."
-        )],
-        Some(best) => {
-            let words = in_words(best.conditions.text(), subject.oldest);
-            let from = smallest_limit(&subject.run.program, &best.conditions);
-            let from = from.map_or_else(|| format!("{}", range.most()), |from| from.to_string());
-            vec![least, format!("Where the limit is {from} or more, {words} fits (replayed).")]
-        }
-    }
-}
-
-fn told(tuning: &Tuning, subject: &ReportSubject<'_>) -> Vec<String> {
-    if !tuning.tried.iter().any(TuningTrial::fits) {
-        return Vec::new();
-    }
-    let best = tuning.recommended(subject.run);
-    let mut all: Vec<&TuningTrial> = best.into_iter().collect();
-    all.extend(tuning.front().into_iter().filter(|tried| best.is_none_or(|best| best.conditions != tried.conditions)));
-    let words = |tried: &TuningTrial| {
-        let words = in_words(tried.conditions.text(), subject.oldest);
-        format!("{words} reserves {}", tried.figures.peak_reserved)
-    };
-    all.into_iter().take(TOLD).map(words).collect()
+    format!("No settings that were tried by replay would have served it: {why}.{}", some.unwrap_or_default())
 }
 
 /// By how much what grows with the batch must fall; `None` where nothing tells what does.

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use super::pickle::{Memo, Pickler};
 use crate::export::devices::{ExportedDevice, Label};
-use crate::model::{Category, NameId, frames};
+use crate::model::{Category, NameId, frames, naming};
 use crate::units::DeviceIndex;
 
 /// Stacks that were written, each once.
@@ -74,7 +74,8 @@ fn labels(device: &ExportedDevice, label: Label) -> [Option<ExportedFrame<'_>>; 
     let place = |name, filename| Some(ExportedFrame { name, filename, line: 0 });
     // What is guessed is no frame of the program.
     let category = if device.guessed { Category::Other } else { label.category };
-    let asked = label.name != NameId::NONE || category != Category::Other;
+    let nobody_knows = [naming::BEFORE_RECORDING, naming::NOT_RECORDED].contains(&device.name(label.name));
+    let asked = (label.name != NameId::NONE || category != Category::Other) && !nobody_knows;
     let tensor = (asked && device.stack(label.name).is_empty()).then(|| match (category, device.name(label.name)) {
         (Category::Other, name) => of_caller(name),
         (category, "") => ExportedFrame { name: category.label(), filename: category.label(), line: 0 },

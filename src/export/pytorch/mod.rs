@@ -117,8 +117,9 @@ fn write_segment(
         PoolKind::Large => "large",
     })?;
     pickler.shared("segment_pool_id")?;
-    pickler.int(0)?;
-    pickler.int(0)?;
+    let pool = device.pool(segment.address);
+    pickler.int(pool.0)?;
+    pickler.int(pool.1)?;
     pickler.pair()?;
     pickler.shared("is_expandable")?;
     pickler.bool(segment.expandable)?;
@@ -176,7 +177,7 @@ impl<W: Write> Trace<'_, W> {
         // What is given back is known only before, what is taken only behind it.
         let before = self.device.get(self.index).and_then(|device| given_back(device, event));
         self.device.apply(event);
-        let Some(device) = self.device.get(self.index) else { return Ok(()) };
+        let Some(device) = self.device.get(self.index).filter(|device| !device.before_history) else { return Ok(()) };
         if let Some(entry) = before.or_else(|| taken(device, event)) {
             self.write(&entry, event.time)?;
         }

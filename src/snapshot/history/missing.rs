@@ -37,7 +37,7 @@ impl Beginning {
             Begins::First => {}
             Begins::Late => missing.push("what happened before recording began".to_owned()),
             Begins::Ring => missing.push(format!("what happened before the last {} entries", trace.len())),
-            Begins::Nowhere => missing.push("what happened: there is no history".to_owned()),
+            Begins::Nowhere => missing.push("what happened (there is no history)".to_owned()),
         }
         if self.begins != Begins::First && blocks > 0 {
             let nameless = self.space.blocks().filter(|(_, held)| held.stack == StackId::EMPTY).count();
@@ -47,7 +47,7 @@ impl Beginning {
         }
         if self.begins != Begins::First && settings.garbage_collection_threshold > 0.0 {
             missing.push(
-                "how long free blocks had not been used when it begins, by which garbage is collected".to_owned(),
+                "how long free blocks had not been used when it begins (garbage is collected by that)".to_owned(),
             );
         }
         if self.guessed_segments > 0 {
@@ -62,10 +62,10 @@ impl Beginning {
         let asks = |action| matches!(action, Action::Alloc | Action::Oom);
         let mut asked = trace.iter().filter(|entry| asks(entry.action)).peekable();
         if asked.peek().is_some() && asked.all(|entry| entry.stack == StackId::EMPTY) {
-            missing.push("who asked: it was recorded without stacks".to_owned());
+            missing.push("who asked (it was recorded without stacks)".to_owned());
         }
         if trace.last().is_some_and(|entry| entry.time.0 == 0) {
-            missing.push("when things happened: entries have no times".to_owned());
+            missing.push("when things happened (entries have no times)".to_owned());
         }
         missing
     }

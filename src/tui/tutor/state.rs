@@ -194,6 +194,8 @@ impl Tutor {
         let (lesson, runs) = self.following.remove(0);
         self.course = Course::on(&lesson, runs.first());
         (self.spec, self.runs) = (Arc::new(runs.first().clone()), runs);
+        // Who looked at the lab behind the last page reads the first of the next.
+        self.folded = false;
         self.begin_course()
     }
 
