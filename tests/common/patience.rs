@@ -10,7 +10,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// Longer than anything takes that a test waits for, on any machine; nothing waits longer than it must.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(300);
 /// Between two looks.
 pub const BEAT: Duration = Duration::from_millis(5);
 
