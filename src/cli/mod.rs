@@ -144,8 +144,10 @@ pub fn main() -> ! {
     let hooks = color_eyre::config::HookBuilder::default()
         .display_env_section(false)
         .panic_section("This is a bug in vramlab. Training stopped; your terminal should be as it was.");
-    if let Err(error) = hooks.install() {
-        complain(format_args!("warning: reports will be plain: {error}"));
+    // Of errors only words are told: color-eyre's own hook would look up a backtrace for each, which takes half a second.
+    match hooks.try_into_hooks() {
+        Ok((panics, _)) => panics.install(),
+        Err(error) => complain(format_args!("warning: reports of bugs will be plain: {error}")),
     }
     let print = panic::take_hook();
     // A hook that can't print panics itself, and the process aborts.

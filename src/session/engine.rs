@@ -224,6 +224,9 @@ mod tests {
         }
     }
 
+    /// Longer than anything takes here, on any machine.
+    const PATIENCE: Duration = Duration::from_secs(120);
+
     struct EngineLab {
         commands: Sender<Command>,
         /// What the model makes of the feed, after each of its batches.
@@ -265,7 +268,7 @@ mod tests {
 
         fn wait(&mut self, what: &str, wanted: impl FnMut(&Arc<View>) -> bool) -> Arc<View> {
             let found = self.runtime.block_on(async {
-                let found = tokio::time::timeout(Duration::from_secs(20), self.view.wait_for(wanted)).await;
+                let found = tokio::time::timeout(PATIENCE, self.view.wait_for(wanted)).await;
                 found.ok().and_then(|found| found.ok().map(|view| Arc::clone(&view)))
             });
             found.unwrap_or_else(|| panic!("waited in vain for {what}: {:?}", self.view.borrow().run))
@@ -354,7 +357,7 @@ mod tests {
         lab.commands.send(Command::Quit).unwrap();
         let ended = lab.runtime.block_on(async {
             let ended = async { while lab.view.changed().await.is_ok() {} };
-            tokio::time::timeout(Duration::from_secs(20), ended).await
+            tokio::time::timeout(PATIENCE, ended).await
         });
         assert!(ended.is_ok(), "the engine is still there");
     }

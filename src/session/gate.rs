@@ -51,6 +51,8 @@ pub(super) struct Gate {
     /// The model is being made: a pause takes effect before the first step.
     making: bool,
     in_force: Setup,
+    /// There for as long as that is in force.
+    standing: Arc<()>,
     wanted: Setup,
     /// What was wanted and did not come into force: keys go on from there, or they would meet it again.
     refused: Option<Setup>,
@@ -79,6 +81,7 @@ impl Gate {
             making: true,
             wanted: setup.clone(),
             in_force: setup,
+            standing: Arc::default(),
             refused: None,
             quit: false,
             chores: VecDeque::new(),
@@ -104,6 +107,7 @@ impl Gate {
         self.keep_refused(&setup);
         self.wanted = setup.clone();
         self.in_force = setup;
+        self.standing = Arc::default();
         self.tell_settings();
     }
 
@@ -258,6 +262,7 @@ impl Gate {
     pub(super) fn begin_anew(&mut self, spec: &LabSpec, why: &str) {
         self.spec = spec.clone();
         (self.in_force, self.wanted) = (spec.setup(), spec.setup());
+        self.standing = Arc::default();
         self.pace = spec.pace();
         self.flush();
         self.send(Feed::Sensors(None));

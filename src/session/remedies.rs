@@ -6,8 +6,8 @@ use vramlab_allocator::Settings;
 use vramlab_allocator::units::Bytes;
 use vramlab_device::sim::{Card, CardCatalog, SimDevice};
 use vramlab_model::advice::{self, MEASURES, Measure};
-use vramlab_model::{FlipTrials, Remedy, RemedyTrial};
-use vramlab_train::{Config, Libraries, OnOom, TrainError};
+use vramlab_model::{Event, FlipTrials, Remedy, RemedyTrial};
+use vramlab_train::{Answer, Config, Libraries, Observer, OnOom, SafePoint, TrainError};
 
 /// Steps that must go through: optimizer state is born in the first, and the second carries it.
 const STEPS: usize = 3;
@@ -56,7 +56,7 @@ impl Shortage {
                 continue;
             }
             tried.retain(|tried| !same(tried));
-            if let Some(outcome) = self.attempt(&setup, &mut requests) {
+            if let Some(outcome) = self.attempt(&setup, &mut requests, &|| true) {
                 tried.push(RemedyTrial {
                     remedy,
                     fits: outcome.is_ok(),
@@ -91,8 +91,13 @@ impl Shortage {
     /// What each flip that may lower the peak of a step does to it; `None` where not even the run as it is can be tried.
     #[must_use]
     pub fn weigh(&self) -> Option<FlipTrials> {
+        self.weigh_while(&|| true)
+    }
+
+    /// The same for as long as somebody `wants` it: `None` once nobody does.
+    pub(super) fn weigh_while<W: Fn() -> bool + Clone + 'static>(&self, wants: &W) -> Option<FlipTrials> {
         let mut requests = 0;
-        let peak = self.attempt(&self.setup, &mut requests)?.ok()?.allocated;
+        let peak = self.attempt(&self.setup, &mut requests, wants)?.ok()?.allocated;
         let scene = Scene::of(&self.spec, &self.setup.config);
         let standing = switches::settings(&self.setup, &self.setup, &scene);
         let mut flips = Vec::new();
@@ -101,8 +106,11 @@ impl Shortage {
                 break;
             }
             let Some((remedy, setup)) = self.flipped(remedy) else { continue };
-            if let Some(Ok(peaks)) = self.attempt(&setup, &mut requests) {
+            if let Some(Ok(peaks)) = self.attempt(&setup, &mut requests, wants) {
                 flips.push((remedy, peaks.allocated));
+            }
+            if !wants() {
+                return None;
             }
         }
         Some(FlipTrials { step: self.steps, peak, flips })
@@ -116,8 +124,13 @@ impl Shortage {
     }
 
     /// The same steps under `setup`: what they took at most, or that they did not go through. `None` where they can't be
-    /// tried. Adds up what they asked for.
-    fn attempt(&self, setup: &Setup, requests: &mut u64) -> Option<Result<Peaks, ()>> {
+    /// tried, or nobody `wants` to know any more. Adds up what they asked for.
+    fn attempt<W: Fn() -> bool + Clone + 'static>(
+        &self,
+        setup: &Setup,
+        requests: &mut u64,
+        wants: &W,
+    ) -> Option<Result<Peaks, ()>> {
         let card = Card { memory: self.memory, context_mib: 0, ..CardCatalog::with_user_cards(None).card(CARD).ok()? };
         let spec = LabSpec {
             device: DeviceChoice::Sim(Box::new(card.clone())),
@@ -128,7 +141,8 @@ impl Shortage {
             kernels: None,
             ..self.spec.clone()
         };
-        let built = spec.build_on(Box::new(SimDevice::new(card)), self.libraries, Box::new(()), false);
+        let built =
+            spec.build_on(Box::new(SimDevice::new(card)), self.libraries, Box::new(While(wants.clone())), false);
         let mut trainer = match built {
             Ok(trainer) => trainer,
             Err(super::BuildError::TooSmall { .. }) => return Some(Err(())),
@@ -147,6 +161,17 @@ impl Shortage {
             allocated: peak(statistics.allocated_bytes.all.peak),
             reserved: peak(statistics.reserved_bytes.all.peak),
         }))
+    }
+}
+
+/// Ends a step that nobody wants any more.
+struct While<W>(W);
+
+impl<W: Fn() -> bool> Observer for While<W> {
+    fn event(&mut self, _: Event) {}
+
+    fn safe_point(&mut self, _: SafePoint) -> Answer {
+        if (self.0)() { Answer::Continue } else { Answer::Stop }
     }
 }
 
@@ -198,9 +223,11 @@ mod tests {
     fn what_flips_save_is_what_they_save() {
         let run = shortage(Bytes::gib(8));
         let weighed = run.weigh().unwrap();
-        let under =
-            |remedy: &Remedy| run.attempt(&run.flipped(remedy.clone()).unwrap().1, &mut 0).unwrap().unwrap().allocated;
-        assert_eq!(weighed.peak, run.attempt(&run.setup, &mut 0).unwrap().unwrap().allocated);
+        assert_eq!(run.weigh_while(&|| false), None, "nobody wants to know");
+        let under = |remedy: &Remedy| {
+            run.attempt(&run.flipped(remedy.clone()).unwrap().1, &mut 0, &|| true).unwrap().unwrap().allocated
+        };
+        assert_eq!(weighed.peak, run.attempt(&run.setup, &mut 0, &|| true).unwrap().unwrap().allocated);
         assert!(!weighed.flips.is_empty());
         assert!(weighed.flips.iter().all(|(remedy, peak)| under(remedy) == *peak), "{weighed:?}");
         assert!(weighed.flips.iter().any(|(_, peak)| *peak < weighed.peak), "{weighed:?}");
@@ -215,9 +242,12 @@ mod tests {
         for tried in tried.iter().filter(|tried| tried.fits && tried.remedy != Remedy::HigherLimit) {
             assert!(tried.peak_reserved <= Bytes::mib(22), "{tried:?}");
             let (_, setup) = shortage.candidates().into_iter().find(|(remedy, _)| *remedy == tried.remedy).unwrap();
-            assert_eq!(shortage.attempt(&setup, &mut 0).unwrap().unwrap().reserved, tried.peak_reserved);
+            assert_eq!(shortage.attempt(&setup, &mut 0, &|| true).unwrap().unwrap().reserved, tried.peak_reserved);
         }
-        assert!(shortage.attempt(&shortage.setup.clone(), &mut 0).unwrap().is_err(), "as it is it does not fit");
+        assert!(
+            shortage.attempt(&shortage.setup.clone(), &mut 0, &|| true).unwrap().is_err(),
+            "as it is it does not fit"
+        );
     }
 
     #[test]

@@ -389,7 +389,7 @@ mod tests {
             .flat_map(|run| (0..3).map(move |rank| (run, rank)))
             .map(|(run, rank)| {
                 thread::spawn(move || {
-                    let seat = of(3, rank, port, run).meet(Duration::from_secs(20)).unwrap();
+                    let seat = of(3, rank, port, run).meet(PATIENCE).unwrap();
                     let given = seat.gather(format!("{run} {rank}").into_bytes()).unwrap();
                     let given: Vec<String> = given.into_iter().map(|said| String::from_utf8(said).unwrap()).collect();
                     assert_eq!(given, [0, 1, 2].map(|rank| format!("{run} {rank}")));

@@ -11,6 +11,8 @@ use vramlab::folklore::{Bench, BenchOutcome, Folklore, Judgement, USERS_FILE, Ve
 use vramlab::session::DeviceChoice;
 use vramlab::workload::Catalog;
 
+use crate::patience::PATIENCE;
+
 /// What every built-in claim comes to on an H200.
 const VERDICTS: [(&str, Verdict); 55] = [
     ("amp-memory", Verdict::Depends),
@@ -537,7 +539,7 @@ fn an_interrupt_leaves_what_was_done() {
         let output = interrupted(after);
         let told = String::from_utf8_lossy(&output.stdout).into_owned();
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        if !error.contains(": 0 of ") || after > Duration::from_secs(10) {
+        if !error.contains(": 0 of ") || after > PATIENCE / 3 {
             break (output, told, error);
         }
         after *= 3;

@@ -57,10 +57,10 @@ fn run(arguments: &[&str], address_space: Option<u64>) -> (Output, u64) {
 /// Runs to the end; its output, and the most that was ever told of it.
 fn watch(arguments: &[&str], address_space: Option<u64>, field: &str) -> (Output, u64) {
     let mut child = program(arguments, address_space).spawn().unwrap();
-    let mut most = 0;
+    let mut most = told(&child, field).unwrap_or(0);
     while child.try_wait().unwrap().is_none() {
-        most = told(&child, field).unwrap_or(0).max(most);
         sleep(Duration::from_millis(1));
+        most = told(&child, field).unwrap_or(0).max(most);
     }
     (child.wait_with_output().unwrap(), most)
 }

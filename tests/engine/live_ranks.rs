@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use tokio::runtime::Runtime;
 use tokio::sync::mpsc::error::TryRecvError;
 use vramlab::device::sim::CardCatalog;
 use vramlab::model::{Event, EventKind, Evidence, Finding, Lab, Ranks, RunState};
@@ -12,6 +11,8 @@ use vramlab::session::{
 use vramlab::train::{Parallelism, PipelineSchedule};
 use vramlab::units::{Bytes, DeviceIndex};
 use vramlab::workload::{Catalog, Data, Extent, Repeats, Sizes};
+
+use crate::patience::{self, Stopwatch};
 
 /// Two stages of a pipeline, of which the second keeps the logits and so needs more.
 fn stages(limit: Option<Bytes>) -> LabSpec {
@@ -50,13 +51,11 @@ struct Driver {
     session: Session,
     ranks: Ranks,
     seen: Vec<Event>,
-    runtime: Runtime,
 }
 
 impl Driver {
     fn start(spec: LabSpec) -> Self {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        Self { session: session::start(spec).unwrap(), ranks: Ranks::default(), seen: Vec::new(), runtime }
+        Self { session: session::start(spec).unwrap(), ranks: Ranks::default(), seen: Vec::new() }
     }
 
     fn send(&self, command: Command) {
@@ -94,14 +93,11 @@ impl Driver {
         self.seen.extend(events);
     }
 
-    /// Takes what comes until `wanted` holds; fails after 20 s.
+    /// Takes what comes until `wanted` holds; fails where nothing comes for too long.
     fn wait(&mut self, what: &str, wanted: impl Fn(&Self) -> bool) {
         while !wanted(self) {
-            let feed = &mut self.session.feed;
-            let next =
-                self.runtime.block_on(async { tokio::time::timeout(Duration::from_secs(20), feed.recv()).await });
-            match next {
-                Ok(Some(feed)) => self.apply(feed),
+            match patience::in_time(self.session.feed.recv()) {
+                Some(Some(feed)) => self.apply(feed),
                 _ => panic!("waited in vain for {what}; steps {:?}", self.finished()),
             }
         }
@@ -131,12 +127,13 @@ impl Driver {
 
     /// Quits; fails where that takes longer than a person waits.
     fn quit(mut self) {
+        let mut watch = Stopwatch::start(std::process::id());
         self.send(Command::Quit);
-        let feed = &mut self.session.feed;
-        let ended = self.runtime.block_on(async {
-            tokio::time::timeout(Duration::from_secs(2), async { while feed.recv().await.is_some() {} }).await
-        });
-        assert!(ended.is_ok(), "quitting ends it");
+        while let Some(feed) = patience::in_time(self.session.feed.recv()).expect("quitting ends it") {
+            drop(feed);
+            assert!(watch.took() < Duration::from_secs(2), "quitting ends it soon");
+        }
+        assert!(watch.took() < Duration::from_secs(2), "quitting ends it soon");
     }
 
     /// Steps that a rank had finished when a switch was flipped.
@@ -239,10 +236,8 @@ fn memory_that_a_rank_lacks_stops_all_and_more_of_it_helps() {
     driver.send(Command::Resume);
     driver.send(Command::Quit);
     let feed = &mut driver.session.feed;
-    let ended = driver.runtime.block_on(async {
-        tokio::time::timeout(Duration::from_secs(10), async { while feed.recv().await.is_some() {} }).await
-    });
-    assert!(ended.is_ok(), "quitting ends it");
+    let ended = patience::in_time(async { while feed.recv().await.is_some() {} });
+    assert!(ended.is_some(), "quitting ends it");
 }
 
 #[test]
@@ -265,32 +260,31 @@ fn ranks_of_the_processor_train_in_the_lab_in_every_way() {
     }
 }
 
-/// Longer than a small step takes on any machine.
-const PAUSE: Duration = Duration::from_secs(4);
-
 #[test]
 fn a_pause_of_ranks_that_compute_is_no_part_of_their_steps() {
     let mut driver = Driver::start(on_processor(Parallelism::Ddp, None));
     driver.wait_for_steps(2);
-    driver.pause();
-    let paused = driver.lab(0).time();
-    std::thread::sleep(PAUSE);
-    driver.send(Command::EmptyCache);
-    driver.send(Command::Resume);
-    driver.wait("an empty cache", |driver| {
-        let emptied = |event: &&Event| matches!(event.kind, EventKind::EmptyCache);
-        let of = |device| driver.seen.iter().filter(emptied).any(|event| event.device == DeviceIndex(device));
-        of(0) && of(1)
+    // On a busy machine a step may last as long as a short pause: then a longer one tells.
+    let told = [500, 2000, 8000].into_iter().any(|pause| {
+        driver.pause();
+        let (paused, before) = (driver.lab(0).time(), driver.seen.len());
+        std::thread::sleep(Duration::from_millis(pause));
+        driver.send(Command::EmptyCache);
+        driver.send(Command::Resume);
+        driver.wait("an empty cache", |driver| {
+            let emptied = |event: &&Event| matches!(event.kind, EventKind::EmptyCache);
+            let of = |device| driver.seen[before..].iter().filter(emptied).any(|event| event.device.0 == device);
+            of(0) && of(1)
+        });
+        let passed = driver.lab(0).time().0 - paused.0;
+        driver.wait_for_steps(2);
+        let steps = driver.seen[before..].iter().filter_map(|event| match &event.kind {
+            EventKind::StepEnd(report) => Some(report.total.0),
+            _ => None,
+        });
+        passed.max(steps.max().unwrap()) < pause * 1000
     });
-    let passed = driver.lab(0).time().0 - paused.0;
-    driver.wait_for_steps(2);
-    let steps = driver.seen.iter().filter_map(|event| match &event.kind {
-        EventKind::StepEnd(report) => Some(report.total.0),
-        _ => None,
-    });
-    let longest = steps.max().unwrap();
-    let pause = PAUSE.as_micros() as u64;
-    assert!(passed < pause && longest < pause, "{passed} and {longest} µs, with a pause of {pause}");
+    assert!(told, "steps last as long as their pauses");
     driver.quit();
 }
 

@@ -10,6 +10,8 @@
 mod made;
 #[path = "../model/mod.rs"]
 mod model;
+#[path = "../common/patience.rs"]
+mod patience;
 #[path = "../common/training.rs"]
 mod training;
 

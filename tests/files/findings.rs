@@ -6,7 +6,6 @@ use std::path::Path;
 use std::process::Command;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use vramlab::device::sim::CardCatalog;
 use vramlab::model::{Effect, Event, Evidence, Figure, Finding, News};
@@ -16,6 +15,8 @@ use vramlab::train::Retain;
 use vramlab::units::{Bytes, DeviceIndex};
 use vramlab::whatif::{Places, RecordedRun, RecordedWriter};
 use vramlab::workload::Catalog;
+
+use crate::patience;
 
 fn spec(workload: &str, card: &str) -> LabSpec {
     let entry = Catalog::with_user_workloads(None).entry(workload).unwrap();
@@ -190,13 +191,11 @@ fn remedies_are_worth_what_was_found_by_trying_them() {
 
 /// Waits until a run was looked at for leaks.
 fn diagnosed(mut source: Source, wanted: impl Fn(&Picture) -> bool) -> Arc<Picture> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let found = runtime.block_on(async {
+    let found = patience::in_time(async {
         let wanted = |picture: &Arc<Picture>| picture.diagnosis.is_some() && wanted(picture);
-        let found = tokio::time::timeout(Duration::from_secs(60), source.pictures.wait_for(wanted)).await;
-        found.ok().and_then(|found| found.ok().map(|picture| Arc::clone(&picture)))
+        source.pictures.wait_for(wanted).await.ok().map(|picture| Arc::clone(&picture))
     });
-    found.unwrap_or_else(|| panic!("not looked at: {:?}", source.pictures.borrow().findings()))
+    found.flatten().unwrap_or_else(|| panic!("not looked at: {:?}", source.pictures.borrow().findings()))
 }
 
 /// Bytes that each step leaves, the finding's sentence, and its place among all.

@@ -12,6 +12,8 @@ mod big;
 mod judge;
 #[path = "../common/lab_states.rs"]
 mod lab_states;
+#[path = "../common/patience.rs"]
+mod patience;
 #[path = "../common/synthetic.rs"]
 mod synthetic;
 #[path = "../common/training.rs"]

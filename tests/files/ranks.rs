@@ -12,8 +12,10 @@ use vramlab::model::{AlikeRanks, Event, EventKind, Evidence, Finding, Lab, Micro
 use vramlab::narration::{Guesses, events};
 use vramlab::snapshot::replay::{Conditions, Overrides};
 use vramlab::snapshot::{Beginning, Snapshot};
-use vramlab::source::{self, Recorder};
+use vramlab::source::{self, Picture, Recorder};
 use vramlab::train::{Amp, Config, Libraries, LoopStyle, Member, Parallelism, Trainer, TrainerOptions, World};
+
+use crate::patience;
 
 /// Three steps of GPT-2 in bf16, on the first of two H200s that PyTorch trained it on.
 fn snapshot(way: Parallelism) -> PathBuf {
@@ -68,15 +70,16 @@ fn found(events: &[Event]) -> Option<Evidence> {
 /// What screens say of a file, once it is read.
 fn said(path: &Path) -> Vec<String> {
     let mut source = source::open(&[path.to_owned()], false, None).unwrap_or_else(|(_, error)| panic!("{error}"));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    let at_rest = runtime.block_on(async {
-        let read = source.pictures.wait_for(|picture| picture.reading.is_none() && picture.diagnosis.is_some());
-        tokio::time::timeout(Duration::from_secs(60), read).await.ok()?.ok()?;
-        // Its marks come later: it says what it says when nothing follows.
+    let at_rest = patience::in_time(async {
+        let looked_at = |picture: &Arc<Picture>| {
+            picture.reading.is_none() && picture.diagnosis.is_some() && picture.marked.is_some()
+        };
+        source.pictures.wait_for(looked_at).await.ok()?;
+        // It says what it says when nothing follows.
         while let Ok(Ok(())) = tokio::time::timeout(Duration::from_millis(500), source.pictures.changed()).await {}
         Some(Arc::clone(&source.pictures.borrow()))
     });
-    let findings = at_rest.unwrap_or_else(|| panic!("it is not looked at")).findings().to_vec();
+    let findings = at_rest.flatten().unwrap_or_else(|| panic!("it is not looked at")).findings().to_vec();
     findings.iter().filter(is_shared).map(ToString::to_string).collect()
 }
 
@@ -115,16 +118,11 @@ fn snapshots_of_ranks_stand_side_by_side_under_their_numbers() {
     };
     let numbers = |paths: &[PathBuf]| {
         let mut source = source::open(paths, false, None).unwrap_or_else(|(_, error)| panic!("{error}"));
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let read = runtime.block_on(async {
-            let read = source.pictures.wait_for(|picture| picture.reading.is_none() && picture.extent.end > 0);
-            tokio::time::timeout(Duration::from_secs(60), read)
-                .await
-                .ok()
-                .and_then(Result::ok)
-                .map(|of| Arc::clone(&of))
+        let read = patience::in_time(async {
+            let read = |picture: &Arc<Picture>| picture.reading.is_none() && picture.extent.end > 0;
+            source.pictures.wait_for(read).await.ok().map(|of| Arc::clone(&of))
         });
-        let picture = read.unwrap_or_else(|| panic!("it is not read"));
+        let picture = read.flatten().unwrap_or_else(|| panic!("it is not read"));
         picture.ranks.iter().map(|of| of.alike.numbers()).collect::<Vec<_>>()
     };
     let ranks = [named("run.rank2.pickle.xz", Parallelism::Ddp), named("run.rank10.pickle.xz", Parallelism::Fsdp)];

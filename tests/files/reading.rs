@@ -6,16 +6,13 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use crate::big::Big;
+use crate::patience;
 use vramlab::model::RunState;
 use vramlab::snapshot::{Listener, Snapshot, TraceEntry};
 use vramlab::source::{self, Ability, Move, Picture, ReadingStage, Request, Source};
 use vramlab::units::Bytes;
-
-/// Long enough for a busy machine; nothing waits longer than it must.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn pickle() -> Vec<u8> {
     let mut pickle = Vec::new();
@@ -40,21 +37,17 @@ fn half_read(pickle: &[u8], part: usize) -> (Front, PipeWriter) {
 /// Somebody who looks at a source.
 struct Front {
     source: Source,
-    runtime: tokio::runtime::Runtime,
 }
 
 impl Front {
     fn of(source: Source) -> Self {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        Self { source, runtime }
+        Self { source }
     }
 
     fn wait(&self, what: &str, holds: impl FnMut(&Arc<Picture>) -> bool) -> Arc<Picture> {
         let mut pictures = self.source.pictures.clone();
-        let waits = async { tokio::time::timeout(PATIENCE, pictures.wait_for(holds)).await };
-        let held = self.runtime.block_on(waits);
-        let picture = held.unwrap_or_else(|_| panic!("no {what}: {:?}", self.source.pictures.borrow().reading));
-        picture.unwrap().clone()
+        let held = patience::in_time(async { pictures.wait_for(holds).await.unwrap().clone() });
+        held.unwrap_or_else(|| panic!("no {what}: {:?}", self.source.pictures.borrow().reading))
     }
 }
 

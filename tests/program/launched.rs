@@ -3,13 +3,28 @@
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// A port that nothing had a moment ago.
+use crate::patience;
+
+/// What tells a lost rank sooner or later: silence. Who is killed is told before.
+pub const SILENCE: Duration = Duration::from_secs(60);
+
+/// A port that nothing has, nor the ports behind it that rank 0 tries when it is taken: no other test of this program is given
+/// them, and the system lends none of these to whoever connects.
 pub fn port() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().min(65_000).to_string()
+    const FIRST: u16 = 20_000;
+    const RUNS: u16 = 350;
+    const EACH: u16 = 32;
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // Where other programs of these tests run beside this one, they begin elsewhere.
+    let begin = u16::try_from(std::process::id() % u32::from(RUNS)).unwrap();
+    let ports = (0..RUNS).map(|_| FIRST + (begin + NEXT.fetch_add(1, Ordering::Relaxed)) % RUNS * EACH);
+    let is_free = |port: &u16| (*port..*port + EACH).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok());
+    { ports }.find(is_free).expect("free ports").to_string()
 }
 
 /// Starts rank `rank` of `ranks` with the variables of torchrun.
@@ -108,11 +123,7 @@ fn a_rank_that_is_killed_ends_the_others() {
         let path = folder.path().join(format!("run.rank{of}.vram"));
         path.metadata().is_ok_and(|data| data.len() > 10_000)
     };
-    let begun = Instant::now();
-    while !(0..3).all(trains) {
-        assert!(begun.elapsed() < Duration::from_secs(60), "the ranks do not train");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    patience::wait(|| (0..3).all(trains), || "the ranks to train".to_owned());
     children[1].kill().unwrap();
     let killed = Instant::now();
     for (of, child) in children.into_iter().enumerate() {
@@ -123,7 +134,7 @@ fn a_rank_that_is_killed_ends_the_others() {
             assert!(told.contains("rank 1 has ended, and this one can't go on without it"), "rank {of}: {told}");
         }
     }
-    assert!(killed.elapsed() < Duration::from_secs(20), "took {:?}", killed.elapsed());
+    assert!(killed.elapsed() < SILENCE, "took {:?}", killed.elapsed());
 }
 
 #[test]

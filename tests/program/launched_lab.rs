@@ -10,9 +10,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use vramlab::model::EventKind;
 use vramlab::recording::{Next, Reader};
 
-use crate::launched::port;
+use crate::launched::{SILENCE, port};
+use crate::patience::{self, PATIENCE, Stopwatch};
 use crate::pytorch::torchrun;
-use crate::terminal::{PATIENCE, Session, in_environment, step_shown, vramlab};
+use crate::terminal::{Session, in_environment, step_shown, vramlab};
 
 /// What ending may take: ranks say goodbye to each other.
 const END: Duration = Duration::from_secs(10);
@@ -61,11 +62,13 @@ impl Drop for Launched {
 
 /// What a process said that ends by itself, and soon.
 fn ended(mut other: Child, well: bool) -> String {
-    let begun = Instant::now();
-    while other.try_wait().unwrap().is_none() {
-        assert!(begun.elapsed() < END, "a rank is still there");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let mut watch = Stopwatch::start(other.id());
+    let has_ended = || {
+        let ended = other.try_wait().unwrap().is_some();
+        assert!(ended || watch.took() < END, "a rank is still there");
+        ended
+    };
+    patience::wait(has_ended, || "a rank to end".to_owned());
     let output = other.wait_with_output().unwrap();
     assert_eq!(output.status.success(), well);
     assert!(output.stdout.is_empty(), "only rank 0 has a screen");
@@ -127,7 +130,7 @@ fn a_rank_that_is_killed_is_named_and_threads_can_take_over() {
     let mut gone = ranks.others.remove(0);
     kill_process(Pid::from_child(&gone), Signal::KILL).unwrap();
     ranks.lab.wait_for_text("rank 1: its process is gone");
-    assert!(killed.elapsed() < END, "took {:?}", killed.elapsed());
+    assert!(killed.elapsed() < SILENCE, "took {:?}", killed.elapsed());
     gone.wait().unwrap();
     ranks.lab.press("P");
     ranks.lab.wait_for_training();
@@ -135,9 +138,6 @@ fn a_rank_that_is_killed_is_named_and_threads_can_take_over() {
     ended(ranks.others.remove(0), true);
     ranks.leave();
 }
-
-/// Ranks that say nothing are told within this time, beside busy loops too.
-const SILENT: Duration = Duration::from_secs(20);
 
 #[test]
 fn a_rank_that_says_nothing_is_named_and_the_lab_goes_on_or_ends_without_it() {
@@ -147,7 +147,7 @@ fn a_rank_that_says_nothing_is_named_and_the_lab_goes_on_or_ends_without_it() {
     kill_process(silent, Signal::STOP).unwrap();
     let stopped = Instant::now();
     ranks.lab.wait_for_text("rank 1 has said nothing for 5 s: the others wait for it");
-    assert!(stopped.elapsed() < SILENT, "took {:?}", stopped.elapsed());
+    assert!(stopped.elapsed() < SILENCE, "took {:?}", stopped.elapsed());
     // Of each rank the strip says what it does: the one is silent, and for how long, the others wait.
     let rows = |screen: &vt100::Screen| -> Vec<String> {
         let contents = screen.contents();

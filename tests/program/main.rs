@@ -10,6 +10,8 @@
 mod big;
 #[path = "../common/made.rs"]
 mod made;
+#[path = "../common/patience.rs"]
+mod patience;
 #[path = "../common/pytorch.rs"]
 mod pytorch;
 

@@ -15,12 +15,11 @@ use vramlab::model::Lab;
 use vramlab::recording::{Next, Reader};
 use vt100::{MouseProtocolMode, Parser};
 
+use crate::patience::{self, BEAT, PATIENCE, Stopwatch};
 use crate::terminal::{
-    PATIENCE, Session, in_environment, lab_command, pid, size, small_lab_command, step_shown, vramlab, wait_for_end,
+    Session, in_environment, lab_command, pid, size, small_lab_command, step_shown, vramlab, wait_for_end,
 };
 
-/// A scene of the demo takes no longer, on a busy machine.
-const TOLD: Duration = Duration::from_secs(120);
 /// What ending may take.
 const END: Duration = Duration::from_secs(2);
 
@@ -176,8 +175,13 @@ fn in_a_small_address_space_larger_batches_are_refused_and_training_goes_on() {
             let text = screen.contents();
             text.contains(&taken) || text.contains("OUT OF MEMORY")
         });
-        // A step goes through with it meanwhile, or does not.
-        sleep(Duration::from_millis(900));
+        // Steps go through with it, or one does not.
+        let begun = step_shown(&lab.text());
+        lab.wait_for("steps with the batch, or no memory", |screen| {
+            let text = screen.contents();
+            let gone_on = step_shown(&text).zip(begun).is_some_and(|(now, begun)| now >= begun + 3);
+            gone_on || text.contains("OUT OF MEMORY")
+        });
     }
     // The batch of the last whole step is asked for again, and an eighth of that.
     lab.press("bbb ");
@@ -264,17 +268,14 @@ fn no_unfinished_sequence_keeps_a_person_from_leaving() {
         let mut lab = Session::lab(&[]);
         lab.wait_for_text("RUNNING");
         lab.press(beginning);
-        let deadline = Instant::now() + PATIENCE;
-        // A busy machine takes its time to see that nothing follows.
-        let status = loop {
+        // A busy machine takes its time to see that nothing follows: it is pressed until it is heard.
+        let left = || {
             sleep(Duration::from_millis(700));
             lab.press(way_out);
-            sleep(Duration::from_millis(300));
-            if let Some(status) = lab.child.try_wait().unwrap() {
-                break status;
-            }
-            assert!(Instant::now() < deadline, "{beginning:?} deafens it");
+            sleep(Duration::from_millis(100));
+            lab.child.try_wait().unwrap()
         };
+        let status = patience::find(left, || format!("a way out: {beginning:?} deafens it"));
         assert_eq!(status.exit_code(), 0);
         lab.assert_restored();
     }
@@ -408,9 +409,9 @@ fn a_stopped_lab_gives_the_terminal_back_and_repaints_when_it_goes_on() {
     lab.wait_for_training();
     lab.signal(Signal::TSTP);
     lab.wait_for("the main screen", |screen| !screen.alternate_screen());
-    lab.assert_restored();
     // Stopping follows leaving; a continue that came before it would be lost.
-    sleep(Duration::from_millis(300));
+    patience::wait_until_stopped(lab.id());
+    lab.assert_restored();
     lab.signal(Signal::CONT);
     lab.wait_for("the lab again", |screen| screen.alternate_screen() && screen.contents().contains("switches"));
     lab.press("q");
@@ -423,14 +424,11 @@ fn a_lab_that_was_stopped_without_being_asked_takes_the_terminal_again() {
     let mut lab = Session::lab(&[]);
     lab.wait_for_training();
     lab.signal(Signal::STOP);
-    sleep(Duration::from_millis(300));
+    patience::wait_until_stopped(lab.id());
     let before = lab.raw.lock().unwrap().len();
     lab.signal(Signal::CONT);
-    let deadline = Instant::now() + PATIENCE;
-    while !String::from_utf8_lossy(&lab.raw.lock().unwrap()[before..]).contains("\x1b[?1049h") {
-        assert!(Instant::now() < deadline, "the alternate screen was not taken again");
-        sleep(Duration::from_millis(10));
-    }
+    let taken = || String::from_utf8_lossy(&lab.raw.lock().unwrap()[before..]).contains("\x1b[?1049h");
+    patience::wait(taken, || "the alternate screen to be taken again".to_owned());
     lab.wait_for("the lab again", |screen| screen.alternate_screen() && screen.contents().contains("switches"));
     lab.press("q");
     assert_eq!(lab.wait_for_end(END).exit_code(), 0);
@@ -500,11 +498,19 @@ fn the_c_locale_gets_ascii() {
 fn the_demo_is_told_to_its_end_and_left() {
     let mut lab = Session::start(vramlab(&["demo", "--pace", "fast"]), 80, 24);
     lab.wait_for_text("demo 1/");
-    let deadline = Instant::now() + TOLD;
-    while !lab.text().contains("The lab is yours now") {
-        assert!(Instant::now() < deadline, "the story stands still:\n{}", lab.text());
-        sleep(Duration::from_millis(10));
+    // A scene at a time: none takes longer than there is patience.
+    let place = |text: &str| {
+        let (scene, of) = text.split_once("demo ")?.1.split_once('/')?;
+        Some((scene.parse::<usize>().ok()?, of.split_whitespace().next()?.parse::<usize>().ok()?))
+    };
+    let (_, scenes) = place(&lab.text()).unwrap();
+    for next in 2..=scenes {
+        lab.wait_for(&format!("scene {next}"), |screen| {
+            let text = screen.contents();
+            text.contains("The lab is yours now") || place(&text).is_some_and(|(scene, _)| scene >= next)
+        });
     }
+    lab.wait_for_text("The lab is yours now");
     lab.press("q");
     assert_eq!(lab.wait_for_end(END).exit_code(), 0);
     lab.assert_restored();
@@ -574,11 +580,7 @@ fn the_tape_plays_to_its_end() {
                 .wait_for("prompt", |screen| !screen.alternate_screen() && screen.contents().trim_end().ends_with('>')),
             "Wait+Screen" => {
                 let pattern = regex_lite::Regex::new(rest.trim_matches('/')).unwrap();
-                let deadline = Instant::now() + TOLD;
-                while !pattern.is_match(&terminal.text()) {
-                    assert!(Instant::now() < deadline, "{line} waits in vain:\n{}", terminal.text());
-                    sleep(Duration::from_millis(10));
-                }
+                terminal.wait_for(line, |screen| pattern.is_match(&screen.contents()));
                 waited += 1;
             }
             other => panic!("{other} is no command that this test knows"),
@@ -614,20 +616,23 @@ fn steps_recorded(path: &Path) -> u64 {
 
 #[test]
 fn what_a_killed_lab_recorded_can_be_read_up_to_shortly_before_and_opened() {
-    /// What happened longer ago than this is in the file.
+    /// What happened longer ago than this is in the file, on a machine of its own.
     const LOST: Duration = Duration::from_millis(250);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.vram");
     let name = path.to_str().unwrap();
     let mut lab = Session::start(vramlab(&["gpt-mini", "--device", "cpu", "--record", name]), 100, 30);
-    lab.wait_for_training();
-    sleep(Duration::from_secs(2));
+    lab.wait_for("a few steps", |screen| step_shown(&screen.contents()).is_some_and(|step| step > 5));
+    let (mut watch, begun) = (Stopwatch::start(lab.id()), Instant::now());
     let told = step_shown(&lab.text()).unwrap();
-    sleep(LOST);
+    // Threads that wait for a processor all the time have had one by then.
+    while watch.took() < LOST && begun.elapsed() < 16 * LOST {
+        sleep(BEAT);
+    }
     lab.signal(Signal::KILL);
     lab.wait_for_end(END);
     let recorded = steps_recorded(&path);
-    assert!(told > 5 && recorded >= told, "{recorded} steps are recorded, {told} were shown {LOST:?} before the end");
+    assert!(recorded >= told, "{recorded} steps are recorded, {told} were shown {LOST:?} before the end");
 
     let mut opened = Session::start(vramlab(&["open", name]), 100, 30);
     opened.wait_for_text("gpt-mini");

@@ -10,11 +10,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tempfile::TempDir;
 use vramlab::device::sim::CardCatalog;
 use vramlab::standin::{Cards, Variable, install};
+
+use crate::patience::{self, PATIENCE};
 
 /// Which of the functions below a process runs, as which rank of how many.
 const CHOSEN: &str = "VRAMLAB_TEST_RANKS";
@@ -22,8 +24,6 @@ const RANK: &str = "VRAMLAB_TEST_RANK";
 const WORLD: &str = "VRAMLAB_TEST_WORLD";
 /// A folder that the ranks share apart from what is tested.
 const FOLDER: &str = "VRAMLAB_TEST_FOLDER";
-/// No machine is slower.
-const LONG: Duration = Duration::from_secs(300);
 
 /// ncclInt32, ncclInt64 and ncclUint8.
 const INT32: i32 = 2;
@@ -137,11 +137,7 @@ fn folder() -> PathBuf {
 }
 
 fn wait_for(path: &Path) {
-    let begin = Instant::now();
-    while !path.exists() {
-        assert!(begin.elapsed() < LONG, "{} does not come", path.display());
-        thread::sleep(Duration::from_millis(2));
-    }
+    patience::wait(|| path.exists(), || path.display().to_string());
 }
 
 #[repr(C)]
@@ -405,7 +401,7 @@ fn is_killed() {
     assert_eq!(ask(), 0);
     if rank == 2 {
         fs::write(folder().join("met"), "").unwrap();
-        thread::sleep(LONG);
+        thread::sleep(2 * PATIENCE);
         panic!("it was not killed");
     }
     // It returns at once, as on a card; waiting for it fails.
@@ -630,14 +626,7 @@ fn all_in_one() {
 fn ranks_meet_where_only_their_user_looks() {
     let ranks = Ranks::of(2);
     let first = ranks.start("exchanges", 0);
-    let begin = Instant::now();
-    let file = loop {
-        if let Some(file) = ranks.left().pop() {
-            break file;
-        }
-        assert!(begin.elapsed() < LONG);
-        thread::sleep(Duration::from_millis(1));
-    };
+    let file = patience::find(|| ranks.left().pop(), || "a communicator's file".to_owned());
     assert_eq!(fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
     let second = ranks.start("exchanges", 1);
     assert!(end(first).0 && end(second).0);

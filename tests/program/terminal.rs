@@ -1,16 +1,18 @@
 //! A program in a pseudo-terminal: what it shows, what is pressed, and whether the terminal comes back as it was.
 
+use std::cell::Cell;
+use std::fs::File;
 use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::sync::{Arc, Mutex};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use portable_pty::{Child, CommandBuilder, ExitStatus, MasterPty, PtyPair, PtySize, SlavePty, native_pty_system};
 use rustix::process::{Pid, Signal, kill_process};
 use vt100::{MouseProtocolMode, Parser};
 
-/// Long enough for a busy machine; nothing waits longer than it must.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+use crate::patience::{self, Stopwatch};
 
 pub fn size(columns: u16, rows: u16) -> PtySize {
     PtySize { rows, cols: columns, pixel_width: 0, pixel_height: 0 }
@@ -26,6 +28,8 @@ pub struct Session {
     pub screen: Arc<Mutex<Parser>>,
     pub raw: Arc<Mutex<Vec<u8>>>,
     pub settings: String,
+    /// How often it was made sure that all is read.
+    drained: Cell<usize>,
 }
 
 impl Session {
@@ -49,7 +53,7 @@ impl Session {
                 bytes.lock().unwrap().extend_from_slice(&buffer[..n]);
             }
         });
-        Self { master, _slave: slave, child, keyboard, screen, raw, settings }
+        Self { master, _slave: slave, child, keyboard, screen, raw, settings, drained: Cell::new(0) }
     }
 
     pub fn text(&self) -> String {
@@ -57,11 +61,8 @@ impl Session {
     }
 
     pub fn wait_for(&self, what: &str, holds: impl Fn(&vt100::Screen) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
-        while !holds(self.screen.lock().unwrap().screen()) {
-            assert!(Instant::now() < deadline, "no {what} on the screen:\n{}", self.text());
-            sleep(Duration::from_millis(10));
-        }
+        let holds = || holds(self.screen.lock().unwrap().screen());
+        patience::wait(holds, || format!("{what} on the screen:\n{}", self.text()));
     }
 
     pub fn wait_for_text(&self, text: &str) {
@@ -73,7 +74,29 @@ impl Session {
         self.wait_for("trained step", |screen| step_shown(&screen.contents()).is_some_and(|step| step > 0));
     }
 
-    /// What stands in each cell, and how it looks, when that has stopped changing.
+    /// Reads all that was written to the terminal: behind it comes a sequence of no meaning.
+    fn drain(&self) {
+        self.drained.set(self.drained.get() + 1);
+        let last = format!("\x1b]777;read {}\x07", self.drained.get());
+        let name = self.master.tty_name().unwrap();
+        let mut terminal = File::options().write(true).custom_flags(libc::O_NOCTTY).open(name).unwrap();
+        terminal.write_all(last.as_bytes()).unwrap();
+        let is_read = || String::from_utf8_lossy(&self.raw.lock().unwrap()).contains(&last);
+        patience::wait(is_read, || format!("all to be read:\n{}", self.text()));
+    }
+
+    /// Whether a thread of the program runs, or would if it had a processor.
+    fn is_busy(&self) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.id())).into_iter().flatten().flatten();
+        let mut states = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok());
+        states.any(|state| state.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('R')))
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.process_id().unwrap()
+    }
+
+    /// What stands in each cell, and how it looks, when that has stopped changing and the program rests.
     pub fn settled(&self) -> Vec<String> {
         let look = || {
             let parser = self.screen.lock().unwrap();
@@ -91,16 +114,16 @@ impl Session {
             };
             cells.map(seen).collect::<Vec<_>>()
         };
-        let deadline = Instant::now() + PATIENCE;
-        loop {
+        let rested = || {
             let before = look();
             sleep(Duration::from_millis(400));
-            let after = look();
-            if before == after {
-                return after;
+            if self.is_busy() {
+                return None;
             }
-            assert!(Instant::now() < deadline, "the picture goes on changing:\n{}", self.text());
-        }
+            self.drain();
+            Some(look()).filter(|after| *after == before)
+        };
+        patience::find(rested, || format!("the picture to stop changing:\n{}", self.text()))
     }
 
     pub fn press(&mut self, keys: &str) {
@@ -123,16 +146,7 @@ impl Session {
 
     /// The terminal is as it was before the program began.
     pub fn assert_restored(&self) {
-        // The last bytes may still be on their way.
-        let deadline = Instant::now() + Duration::from_secs(2);
-        let restored = || {
-            let parser = self.screen.lock().unwrap();
-            let screen = parser.screen();
-            !screen.alternate_screen() && !screen.hide_cursor() && !screen.bracketed_paste()
-        };
-        while !restored() && Instant::now() < deadline {
-            sleep(Duration::from_millis(10));
-        }
+        self.drain();
         let parser = self.screen.lock().unwrap();
         let screen = parser.screen();
         assert!(!screen.alternate_screen(), "the alternate screen is still on");
@@ -157,15 +171,15 @@ pub fn pid(child: &dyn Child) -> Pid {
     Pid::from_raw(i32::try_from(child.process_id().unwrap()).unwrap()).unwrap()
 }
 
+/// Waits for a program to end, which may take so long on a machine of its own.
 pub fn wait_for_end(child: &mut dyn Child, limit: Duration) -> ExitStatus {
-    let deadline = Instant::now() + limit;
-    loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            return status;
-        }
-        assert!(Instant::now() < deadline, "still running after {limit:?}");
-        sleep(Duration::from_millis(10));
-    }
+    let mut watch = Stopwatch::start(child.process_id().unwrap());
+    let ended = || {
+        let status = child.try_wait().unwrap();
+        assert!(status.is_some() || watch.took() < limit, "still running after {limit:?}");
+        status
+    };
+    patience::find(ended, || "a program to end".to_owned())
 }
 
 pub fn lab_command(environment: &[(&str, &str)]) -> CommandBuilder {

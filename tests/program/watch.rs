@@ -3,12 +3,18 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use vramlab::model::{DeviceKind, EventKind, Ranks, RunState};
 use vramlab::recording::{Next, Reader};
 use vramlab::source::RankFigures;
 use vramlab::units::{Bytes, DeviceIndex};
+
+use crate::patience;
+
+/// Waits for a watched program to come to something.
+fn wait(until: impl FnMut() -> bool) {
+    patience::wait(until, || "a watched program".to_owned());
+}
 
 /// Whether there is a Python to run the stand-in; said where there is none.
 fn python() -> bool {
@@ -109,19 +115,24 @@ fn a_program_goes_on_when_its_viewer_is_killed_and_can_be_joined_again() {
     }
     let home = tempfile::tempdir().unwrap();
     let mut first = watch(home.path())
+        .env("UNTIL", home.path().join("joined"))
         .args(["--record", "first.vram", "--", "python3"])
         .arg(programs().join("train.py"))
-        .args(["400", "0.005", "allocated"])
+        .args(["100", "0.005", "allocated"])
         .spawn()
         .unwrap();
-    wait(|| std::fs::metadata(home.path().join("first.vram")).is_ok_and(|file| file.len() > 2000));
+    let recorded = |name| std::fs::metadata(home.path().join(name)).is_ok_and(|file| file.len() > 2000);
+    wait(|| recorded("first.vram"));
     // As the kernel would: nothing of it runs any more.
     first.kill().unwrap();
     first.wait().unwrap();
     let mut second = watch(home.path());
-    let joined = second.args(["--attach", "--record", "second.vram"]).output().unwrap();
+    let second = second.args(["--attach", "--record", "second.vram"]).stderr(Stdio::piped()).spawn().unwrap();
+    wait(|| recorded("second.vram"));
+    std::fs::write(home.path().join("joined"), "").unwrap();
+    let joined = second.wait_with_output().unwrap();
     assert!(joined.status.success(), "{}", String::from_utf8_lossy(&joined.stderr));
-    wait(|| home.path().join("allocated").exists());
+    wait(|| std::fs::read_to_string(home.path().join("allocated")).is_ok_and(|told| !told.is_empty()));
     let (mut ranks, kinds) = read(&home.path().join("second.vram"));
     let allocated: u64 = std::fs::read_to_string(home.path().join("allocated")).unwrap().parse().unwrap();
     assert_eq!(ranks.lab_mut(DeviceIndex::FIRST).unwrap().view().ledger.allocated().0, allocated);
@@ -234,9 +245,10 @@ fn nobody_else_can_open_the_socket() {
     }
     let home = tempfile::tempdir().unwrap();
     let mut running = watch(home.path())
+        .env("UNTIL", home.path().join("seen"))
         .args(["--record", "run.vram", "--", "python3"])
         .arg(programs().join("train.py"))
-        .args(["100", "0.01", "allocated"])
+        .args(["50", "0.01", "allocated"])
         .spawn()
         .unwrap();
     let socket = || {
@@ -254,6 +266,7 @@ fn nobody_else_can_open_the_socket() {
     let mut magic = [0; 4];
     silent.read_exact(&mut magic).unwrap();
     assert_eq!(&magic, b"VRW1");
+    std::fs::write(home.path().join("seen"), "").unwrap();
     assert!(running.wait().unwrap().success());
 }
 
@@ -315,7 +328,7 @@ fn a_program_behind_a_shell_is_joined_by_either_process_and_a_killed_one_by_none
             files.map(|file| file.path()).filter(|file| file.extension().is_some_and(|ending| ending == "sock"));
         sockets.collect::<Vec<_>>()
     };
-    let script = format!("python3 {} 4000 0.005 allocated; exit 9", programs().join("train.py").display());
+    let script = format!("python3 {} 1000000 0.005 allocated; exit 9", programs().join("train.py").display());
     let mut first = watch(home.path());
     first.args(["--record", "first.vram", "--", "bash", "-c", &script]).stderr(Stdio::null());
     let mut first = first.spawn().unwrap();
@@ -477,13 +490,4 @@ fn a_straggler_among_ranks_is_found_where_exchanges_are_timed() {
     assert!(matches!(&said[..], [said] if said.starts_with("rank 1 is a straggler: ")), "{said:?}");
     // Who turned that off is not measured.
     assert_eq!(found(Some("0")), [""; 0]);
-}
-
-/// Waits for something, but not for ever.
-fn wait(mut until: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !until() {
-        assert!(began.elapsed() < Duration::from_secs(60), "it never came");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }

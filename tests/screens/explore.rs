@@ -1,15 +1,18 @@
 //! The guide's "Explore", step by step, in the order written: what it says is what one sees, at 120×40.
 
-use std::time::{Duration, Instant};
+use std::cell::Cell;
+use std::time::Instant;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use vramlab::drawing::theme::{ColorTier, ThemeCatalog};
 use vramlab::session::LabSpec;
-use vramlab::source::{self, Source};
+use vramlab::source::{self, Picture, Source};
 use vramlab::tui::{self, App, Effect, GlyphTier, Message};
 use vramlab::workload;
+
+use crate::patience;
 
 /// The lab as a person has it before them: a source, the screen's state, and keys.
 struct Person {
@@ -69,15 +72,25 @@ impl Person {
     }
 
     fn wait(&mut self, what: &str, is_there: impl Fn(&str) -> bool) -> String {
-        let begun = Instant::now();
-        loop {
+        let last = Cell::default();
+        let found = || {
             let seen = self.look();
             if is_there(&seen) {
-                return seen;
+                return Some(seen);
             }
-            assert!(begun.elapsed() < Duration::from_secs(120), "waited in vain for {what}:\n{seen}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+            last.set(seen);
+            None
+        };
+        patience::find(found, || format!("{what}:\n{}", last.take()))
+    }
+
+    /// Looks until what is known of the lab is so.
+    fn wait_until(&mut self, what: &str, holds: impl Fn(&Picture) -> bool) {
+        let holds = || {
+            self.look();
+            holds(&self.source.pictures.borrow())
+        };
+        patience::wait(holds, || what.to_owned());
     }
 }
 
@@ -97,10 +110,7 @@ fn what_the_guide_says_is_what_one_sees() {
     let explore = include_str!("../../lab/guide/explore.md");
     let mut person = Person::sit_down();
     person.see(&["RUNNING", "history", "this step", "blocks", "forward", "backward"]);
-    let has_steps = |person: &Person, count| person.source.pictures.borrow().extent.steps >= count;
-    while !has_steps(&person, 13) {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    person.wait_until("steps", |picture| picture.extent.steps >= 13);
 
     person.press("m");
     let seen = person.see(&["AMP off → fp16 · 10 steps"]);
@@ -120,12 +130,9 @@ fn what_the_guide_says_is_what_one_sees() {
     assert!(explore.contains("66 → 14 MiB") && seen.contains("reserved 66.0 → "), "{seen}");
     person.see(&["empty_cache · 1 step"]);
     // The history tells the step that stands below it, which comes a beat behind.
-    let begun = Instant::now();
-    let lower = |seen: &str| seen.contains("history ■ reserved ") && !seen.contains("history ■ reserved 66.0");
-    while !lower(&person.look()) {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{}", person.look());
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    person.wait("a lower history", |seen| {
+        seen.contains("history ■ reserved ") && !seen.contains("history ■ reserved 66.0")
+    });
 
     person.press("p");
     person.see(&["pinned off → on", " s1 "]);
@@ -133,23 +140,14 @@ fn what_the_guide_says_is_what_one_sees() {
 
     person.press(" ");
     person.see(&["PAUSED"]);
-    let position = |person: &Person| person.source.pictures.borrow().view.position;
-    let before = position(&person);
+    let before = person.source.pictures.borrow().view.time;
     // Ops that are still to come would keep the space below from going on.
     person.press(".");
-    let begun = Instant::now();
-    while position(&person) == before && begun.elapsed() < Duration::from_secs(20) {
-        person.look();
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    assert!(position(&person) > before, "one op at a time");
+    person.wait_until("an op", |picture| picture.view.time > before);
     person.see(&["PAUSED"]);
 
     person.press("←");
-    while person.source.pictures.borrow().is_now() {
-        person.look();
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    person.wait_until("a look back", |picture| !picture.is_now());
     person.see(&["PAUSED", "End now"]);
     person.press(" ");
     person.see(&["RUNNING"]);

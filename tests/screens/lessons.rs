@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{self, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use vramlab::device::sim::CardCatalog;
 use vramlab::figures::FigureInputs;
@@ -15,6 +15,8 @@ use vramlab::lesson::{Answer, Course, CourseRequest, CourseStage, Lesson, Lesson
 use vramlab::model::{Event, EventKind, Lab, RunState};
 use vramlab::session::{self, Command, Feed, LabSpec, Session, StepSize};
 use vramlab::workload::Catalog;
+
+use crate::patience;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -358,12 +360,8 @@ fn a_class_is_followed_while_it_goes_on() {
     let told = home.join("class.txt");
     let mut class = vramlab(home, &["class", "late.vram"]).stdout(File::create(&told).unwrap()).spawn().unwrap();
     let wait_for = |words: &str| {
-        let deadline = Instant::now() + Duration::from_secs(60);
         let told = || std::fs::read_to_string(&told).unwrap();
-        while !told().contains(words) {
-            assert!(Instant::now() < deadline, "waited in vain for {words:?}: {}", told());
-            thread::sleep(Duration::from_millis(50));
-        }
+        patience::wait(|| told().contains(words), || format!("{words:?}: {}", told()));
     };
     wait_for("not there yet");
     spoken(home, &["lesson", "twice.md", "--as", "Late", "--record", "late.vram"], "\n\nB\n\n-\n\n");

@@ -10,6 +10,8 @@
 mod lab_states;
 #[path = "../common/made.rs"]
 mod made;
+#[path = "../common/patience.rs"]
+mod patience;
 #[path = "../common/synthetic.rs"]
 mod synthetic;
 

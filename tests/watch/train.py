@@ -1,5 +1,5 @@
 """Trains nothing: takes and gives blocks as a training would, step by step, and leaks one now and then. EXCHANGE: milliseconds that the
-exchanges of a step take.
+exchanges of a step take. UNTIL: a file before which the steps are not counted.
 
 argv: steps, seconds a step, a file to write the bytes allocated at the end to.
 """
@@ -16,7 +16,8 @@ MIB = 1 << 20
 weights = [torch._C.take(4 * MIB, 10) for _ in range(3)]
 optimizer = torch.optim.optimizer.Optimizer()
 kept = []
-for step in range(steps):
+step = 0
+while step < steps:
     activations = [torch._C.take(2 * MIB, 20 + layer) for layer in range(6)]
     for block in reversed(activations):
         torch._C.give(block)
@@ -26,5 +27,6 @@ for step in range(steps):
         torch._C.exchange(float(os.environ["EXCHANGE"]) / 2)
     optimizer.step()
     time.sleep(pause)
+    step += 0 if "UNTIL" in os.environ and not os.path.exists(os.environ["UNTIL"]) else 1
 with open(path, "w") as file:
     file.write(str(torch._C.allocated()))

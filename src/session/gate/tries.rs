@@ -32,15 +32,16 @@ impl Gate {
         });
     }
 
-    /// Has somebody try what flips would do to the peak of `device`, beside whatever happens next.
+    /// Has somebody try what flips would do to the peak of `device`, beside whatever happens next, for as long as the configuration is in
+    /// force: under another one nothing of it holds.
     pub(crate) fn weigh(&mut self, run: Shortage, device: DeviceIndex) {
         if HostAccount::default().left() < ROOM {
             return;
         }
-        let feeder = self.feeder.clone();
+        let (feeder, in_force) = (self.feeder.clone(), Arc::downgrade(&self.standing));
         // Where there is no thread, nothing is advised.
         let _ = std::thread::Builder::new().name("weighing".to_owned()).spawn(move || {
-            if let Some(weighed) = run.weigh() {
+            if let Some(weighed) = run.weigh_while(&move || in_force.strong_count() > 0) {
                 // Nobody may be left to look.
                 let _ = feeder.send(Feed::Aside(device, EventKind::Weighed(Arc::new(weighed))));
             }

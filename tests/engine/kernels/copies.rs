@@ -22,20 +22,20 @@ fn a_pinned_copy_returns_before_it_is_done_and_an_event_tells_when() {
     let dst = bench.empty(DType::U8, LARGE);
     let stream = bench.device.copy_stream();
     assert_ne!(stream, StreamId::DEFAULT);
-    // On a busy machine the scheduler may hold this thread up once; ten times in a row it was the copy.
-    let overlapped = (0..10).any(|_| {
+    // On a busy machine the copy may be over before this thread looks; not a hundred times in a row.
+    let overlapped = (0..100).any(|_| {
         let before = bench.device.record_event(stream).unwrap();
         let started = Instant::now();
         bench.device.copy_pinned(buffer, dst.address, stream).unwrap();
         let event = bench.device.record_event(stream).unwrap();
-        let submitted = started.elapsed();
+        let under_way = !bench.device.query_event(event);
         assert!(bench.device.query_event(before), "nothing was left to do before that event");
         bench.device.wait_event(StreamId::DEFAULT, event).unwrap();
         let waited = started.elapsed();
         assert!(bench.device.query_event(event));
         let copying = bench.device.take_copy_time();
         assert!(copying > Duration::ZERO && copying <= waited, "{copying:?} of {waited:?}");
-        submitted * 4 < waited
+        under_way
     });
     assert!(overlapped, "submitting a copy held the host up");
     assert_eq!(bench.device.take_copy_time(), Duration::ZERO);

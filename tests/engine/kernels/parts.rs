@@ -27,16 +27,20 @@ fn products_of_16_bit_matrices_are_those_of_the_definition_however_they_are_cut(
                 |beta, bias| kernels::Gemm { m, n, k, batch, a: of_a, b: of_b, c: of_c, bias, alpha: 0.5, beta };
             // Some elements of every part, the first and the last among them.
             let some = |len: usize| (0..len).step_by((len / 23).max(1)).chain([len - 1]);
+            let places: Vec<[usize; 3]> = (0..batch)
+                .flat_map(|s| some(m).map(move |i| (s, i)))
+                .flat_map(|(s, i)| some(n).map(move |j| [s, i, j]))
+                .collect();
+            let sum = |&[s, i, j]: &[usize; 3]| {
+                let xs = x[s * m * k + i * of_a.row_stride..].iter().step_by(of_a.col_stride);
+                let ys = y[s * k * n + j * of_b.col_stride..].iter().step_by(of_b.row_stride);
+                0.5 * xs.zip(ys).take(k).map(|(x, y)| x * y).sum::<f64>()
+            };
+            let sums: Vec<f64> = places.iter().map(sum).collect();
             let check = |got: &[f64], start: &dyn Fn(usize, usize) -> f64, what: &str| {
-                for ((s, i), j) in
-                    (0..batch).flat_map(|s| some(m).map(move |i| (s, i))).flat_map(|si| some(n).map(move |j| (si, j)))
-                {
-                    let term = |l: usize| {
-                        x[s * m * k + i * of_a.row_stride + l * of_a.col_stride]
-                            * y[s * k * n + l * of_b.row_stride + j * of_b.col_stride]
-                    };
+                for (&[s, i, j], sum) in places.iter().zip(&sums) {
                     let at = s * m * n + i * of_c.row_stride + j * of_c.col_stride;
-                    let truth = 0.5 * (0..k).map(term).sum::<f64>() + start(at, j);
+                    let truth = sum + start(at, j);
                     let what = format!("{what} {m}×{n}×{k} turned {turned}: ({s}, {i}, {j})");
                     assert_close(&[got[at]], &[truth], tolerance(result), 4.0 + k as f64 / 8.0, &what);
                 }

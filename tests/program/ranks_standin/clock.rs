@@ -4,9 +4,9 @@ use std::ffi::{CString, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
 
-use super::{INT64, LONG, Ranks, SUM, device, joined};
+use super::{INT64, Ranks, SUM, device, joined};
+use crate::patience;
 
 /// cudaErrorNotReady.
 const NOT_READY: i32 = 600;
@@ -127,17 +127,18 @@ pub fn is_watched() {
     assert_eq!(code, 0);
     let event = recorded(0);
     assert_eq!(call!(cudaStreamSynchronize(0) as fn(u64)), 0);
-    let seen = Arc::new(AtomicBool::new(false));
-    let sees = seen.clone();
+    let [looks, seen] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    let (looked, sees) = (looks.clone(), seen.clone());
     let watchdog = thread::spawn(move || {
-        let begin = Instant::now();
-        while query(event) != 0 {
-            assert!(begin.elapsed() < LONG);
-            thread::sleep(Duration::from_millis(5));
-        }
+        let done = || {
+            let done = query(event) == 0;
+            looked.store(true, Ordering::SeqCst);
+            done
+        };
+        patience::wait(done, || "the end of a collective".to_owned());
         sees.store(true, Ordering::SeqCst);
     });
-    thread::sleep(Duration::from_millis(100));
+    patience::wait(|| looks.load(Ordering::SeqCst), || "a watchdog's first look".to_owned());
     launches(1000);
     assert!(!seen.load(Ordering::SeqCst), "it is done, but the watchdog has not looked on a card");
     launches(1000);

@@ -1,7 +1,8 @@
 //! Somebody who takes a lesson on the screen: the app, and a lab on a thread of its own.
 
+use std::cell::Cell;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::buffer::Buffer;
@@ -13,6 +14,8 @@ use vramlab::lesson::{Lesson, LessonRuns, Score};
 use vramlab::source::{self, Request, Source};
 use vramlab::tui::{self, App, Effect, GlyphTier, Lecture, Message};
 use vramlab::workload;
+
+use crate::patience;
 
 /// What a lesson runs, as fast as this machine can.
 pub fn runs(lesson: &Lesson) -> LessonRuns {
@@ -109,15 +112,21 @@ impl Taken {
     }
 
     pub fn wait_for(&mut self, text: &str) -> String {
-        let begun = Instant::now();
-        loop {
+        self.wait(text, |_, screen| screen.contains(text))
+    }
+
+    /// Looks until the app and its screen are so.
+    pub fn wait(&mut self, what: &str, holds: impl Fn(&App, &str) -> bool) -> String {
+        let last = Cell::default();
+        let found = || {
             let screen = self.screen();
-            if screen.contains(text) {
-                return screen;
+            if holds(&self.app, &screen) {
+                return Some(screen);
             }
-            assert!(begun.elapsed() < Duration::from_secs(60), "no {text}:\n{screen}");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+            last.set(screen);
+            None
+        };
+        patience::find(found, || format!("{what}:\n{}", last.take()))
     }
 
     pub fn press(&mut self, code: KeyCode) -> String {

@@ -31,7 +31,7 @@ const PACES: [Pace; 3] = [
 const AT_ONCE: usize = 10;
 
 /// A lesson that goes on for so long hangs.
-const LONGEST: Duration = Duration::from_secs(150);
+const LONGEST: Duration = Duration::from_secs(600);
 
 /// Takes a lesson to its end on the screen; questions are answered as `right` says, by their keys.
 fn take(lesson: &Arc<Lesson>, pace: Pace, right: &[Option<Answer>]) -> Result<Course, String> {
