@@ -2,6 +2,7 @@
 //! there, losses beside transformers on the processor.
 
 use std::collections::BTreeMap;
+use std::num::NonZero;
 
 use serde_json::{Value, json};
 use vramlab::device::DType;
@@ -424,8 +425,10 @@ fn dropout_beside_checkpoints_is_the_same_dropout() {
     let plain = losses("llama-biased.loraall", Checkpointing::Off);
     assert_eq!(dropped[0], plain[0], "an adapter adds nothing before its first step");
     assert!(dropped[3] != plain[3] && (dropped[3] - plain[3]).abs() < 0.1, "{dropped:?} {plain:?}");
-    for (one, other) in losses("llama-biased.loraalldrop", Checkpointing::ALL).iter().zip(&dropped) {
-        assert!((one - other).abs() < 1e-5, "{one} for {other}");
+    for checkpointing in [Checkpointing::ALL, Checkpointing::Reentrant(NonZero::<usize>::MIN)] {
+        for (one, other) in losses("llama-biased.loraalldrop", checkpointing).iter().zip(&dropped) {
+            assert!((one - other).abs() < 1e-5, "{one} for {other}, checkpointing {checkpointing}");
+        }
     }
 }
 
@@ -676,7 +679,7 @@ fn families_learn_as_those_of_transformers_do() {
     let all: BTreeMap<String, [f64; 6]> = serde_json::from_str(include_str!("../data/families/losses.json")).unwrap();
     for (name, theirs) in all {
         let variant = name.split_once('.').unwrap().1;
-        for checkpointing in [Checkpointing::Off, Checkpointing::ALL] {
+        for checkpointing in [Checkpointing::Off, Checkpointing::ALL, Checkpointing::Reentrant(NonZero::<usize>::MIN)] {
             let device = CpuDevice::open(CpuOptions { memory: Some(Bytes::gib(1)), threads: Some(2) }).unwrap();
             let mut config = configured(variant, 4);
             config.checkpointing = checkpointing;

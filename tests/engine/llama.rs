@@ -163,6 +163,9 @@ pub fn configured(variant: &str, batch: usize) -> Config {
     let step = ["ckpt", "every2", "every3"].into_iter().position(has);
     config.checkpointing =
         step.and_then(|place| NonZero::new(place + 1)).map_or(Checkpointing::Off, Checkpointing::Every);
+    if let (Checkpointing::Every(apart), true) = (config.checkpointing, has("reentrant")) {
+        config.checkpointing = Checkpointing::Reentrant(apart);
+    }
     if has("bf16") && !has("bf16w") {
         config.amp = Amp::Bf16;
     }
