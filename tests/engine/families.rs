@@ -241,6 +241,8 @@ fn a_key_of_another_family_is_named() {
         ("granitemoe-mini", "num_local_experts", json!(0), "num_local_experts is 0; use 1 at least"),
         ("granitemoe-mini", "num_experts_per_tok", json!(9), "num_experts_per_tok is 9 of 8 experts; use 8 at most"),
         ("exaone4-window", "layer_types", json!(null), "sliding_window_pattern is a word; give layer_types beside it"),
+        ("llama-biased", "norm_eps", json!(1e-5), "norm_eps asks for something that llama does not have"),
+        ("arcee-mini", "hidden_act", json!("silu"), "the activation 'silu' of arcee is not there; there is relu2"),
         ("exaone4-mini", "attention_bias", json!(true), "attention_bias asks for something that exaone4 does not have"),
         (
             "qwen2-mini",
