@@ -74,7 +74,7 @@ fn argument(switch: Switch) -> Arg {
         .help_heading("Switches")
         .value_parser(parser(switch));
     let name = match switch.word() {
-        "ckpt" => "off|on|every:K",
+        "ckpt" => "off|on|every:K|reentrant",
         "limit" => "BYTES|SHARE",
         "alloc-conf" => "CONF",
         _ => "N",

@@ -264,7 +264,7 @@ impl Blocks {
         };
         match config.checkpointing {
             Checkpointing::Off => Self { all, again: 0, letters, apart: all },
-            Checkpointing::Every(step) => {
+            Checkpointing::Every(step) | Checkpointing::Reentrant(step) => {
                 let apart = step.get() as u64;
                 Self { all, again: all.div_ceil(apart), letters, apart }
             }

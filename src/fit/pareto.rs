@@ -110,7 +110,7 @@ fn within(known: u64, other: u64) -> bool {
 pub fn candidates(spec: &LabSpec) -> Vec<Candidate> {
     let mut all = vec![Candidate { setup: spec.setup(), changed: Vec::new() }];
     for of_switch in MEASURES.chunk_by(|one, next| one.switch == next.switch) {
-        let trades = of_switch.iter().filter(|measure| !measure.trains_otherwise);
+        let trades = of_switch.iter().filter(|measure| !measure.trains_otherwise && !measure.free);
         let flipped: Vec<Candidate> =
             trades.flat_map(|measure| all.iter().filter_map(|base| trade(spec, base, measure))).collect();
         all.extend(flipped);
@@ -137,6 +137,12 @@ fn flip(base: &Candidate, remedy: Remedy) -> Option<Candidate> {
     Some(Candidate { setup, changed })
 }
 
+/// `base` with all that takes no time; `None` where it has that, or nothing of it is there.
+fn with_what_is_free(spec: &LabSpec, base: &Candidate) -> Option<Candidate> {
+    let free = MEASURES.iter().filter(|measure| measure.free);
+    free.fold(None, |changed, measure| trade(spec, changed.as_ref().unwrap_or(base), measure).or(changed))
+}
+
 /// `base` with expandable segments beside what its allocator settings are; `None` where they are on.
 fn expandable(spec: &LabSpec, base: &Candidate) -> Option<Candidate> {
     let standing = settings(&base.setup, &base.setup, &Scene::of(spec, &base.setup.config));
@@ -149,17 +155,22 @@ fn expandable(spec: &LabSpec, base: &Candidate) -> Option<Candidate> {
 /// See [`probe()`].
 pub fn pareto(spec: &LabSpec, steps: u64, terms: Terms, control: &Control<'_>) -> Result<Pareto, FitError> {
     let first = candidates(spec);
-    let total = first.len();
+    let mut total = first.len();
     let done = AtomicUsize::new(0);
     let mut all = Pareto { tried: cost(spec, first, steps, terms, (control, &done, total))?, complete: false };
-    if !control.is_stopped() {
-        // They move the peak of reserved memory alone, so they are tried on top of the combinations that turn out best.
-        let best = all.front().into_iter().filter_map(|costed| expandable(spec, &costed.candidate));
+    // What takes no time is no other combination, and expandable segments move the peak of reserved memory alone: both are tried on top of
+    // the combinations that turn out best.
+    let on_top: [fn(&LabSpec, &Candidate) -> Option<Candidate>; 2] = [with_what_is_free, expandable];
+    for with in on_top {
+        if control.is_stopped() {
+            break;
+        }
+        let best = all.front().into_iter().filter_map(|costed| with(spec, &costed.candidate));
         // What did not fit for want of one piece may fit so; as it stands is the one that people ask about.
-        let as_is = all.tried.first().and_then(|costed| expandable(spec, &costed.candidate));
+        let as_is = all.tried.first().and_then(|costed| with(spec, &costed.candidate));
         let mut more: Vec<Candidate> = best.collect();
         more.extend(as_is.filter(|candidate| !more.contains(candidate)));
-        let total = total + more.len();
+        total += more.len();
         all.tried.extend(cost(spec, more, steps, terms, (control, &done, total))?);
     }
     all.complete = !control.is_stopped();

@@ -17,6 +17,8 @@ pub struct Measure {
     lowers: &'static [Category],
     /// Training takes another course: no trade of time for memory.
     pub trains_otherwise: bool,
+    /// It takes no time: nothing is traded.
+    pub free: bool,
 }
 
 /// The values that a [`Measure`] takes less memory than.
@@ -40,7 +42,7 @@ impl ComparedValues {
 }
 
 const fn measure(switch: &'static str, value: &'static str, over: &'static [&'static str]) -> Measure {
-    Measure { switch, value, over: ComparedValues::Values(over), lowers: &[], trains_otherwise: false }
+    Measure { switch, value, over: ComparedValues::Values(over), lowers: &[], trains_otherwise: false, free: false }
 }
 
 const fn accumulation(value: &'static str) -> Measure {
@@ -95,7 +97,8 @@ const COMPUTED: &[Category] = &[Category::Activation, Category::Temporary];
 pub const MEASURES: &[Measure] = &[
     measure("retain", "off", &["losses", "graph", "cycles"]),
     measure("zero-grad", "set_to_none", &["zeroed"]).lowering(&[Category::Gradient]),
-    measure("attention", "auto", &["math"]),
+    Measure { free: true, ..measure("drop-output", "on", &["off"]).lowering(COMPUTED) },
+    measure("attention", "auto", &["math", "eager"]),
     checkpoints("every:2"),
     checkpoints("on").lowering(ACTIVATIONS),
     accumulation("2").lowering(COMPUTED),
@@ -158,8 +161,8 @@ fn count(text: &str) -> Option<u64> {
 fn apart(text: &str) -> Option<u64> {
     match text {
         "off" => Some(u64::MAX),
-        "on" => Some(1),
-        _ => count(text.strip_prefix("every:")?),
+        "on" | "reentrant" => Some(1),
+        _ => count(text.strip_prefix("every:").or_else(|| text.strip_prefix("reentrant:"))?),
     }
 }
 
@@ -200,6 +203,10 @@ mod tests {
         assert_eq!(helping("ckpt", "every:3"), ["every:2", "on"]);
         assert_eq!(helping("ckpt", "every:2"), ["on"]);
         assert_eq!(helping("ckpt", "on"), [""; 0]);
+        assert_eq!(helping("ckpt", "reentrant"), [""; 0]);
+        assert_eq!(helping("ckpt", "reentrant:3"), ["every:2", "on"]);
+        assert_eq!(helping("drop-output", "off"), ["on"]);
+        assert_eq!(helping("attention", "eager"), ["auto"]);
         assert_eq!(helping("retain", "graph"), ["off"]);
         assert_eq!(helping("retain", "cycles"), ["off"]);
         for measure in MEASURES {

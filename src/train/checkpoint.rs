@@ -1,14 +1,16 @@
-//! Activation checkpointing, non-reentrant: a segment's saved tensors are dropped in the forward pass and made again when
-//! backward first needs one of them.
+//! Activation checkpointing. Non-reentrant: a segment's saved tensors are dropped in the forward pass and made again when backward first
+//! needs one of them. Reentrant: a segment runs without a graph, as one function of its input; backward runs it again with a graph of
+//! its own, and goes backward through that within the function.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use vramlab_device::HostWork;
+use vramlab_device::{DType, HostWork};
 
 use super::context::{Context, Repeatable, SavedTensorHooks, SecondRun};
 use super::error::{Interrupt, OpResult, TrainError};
+use super::tape::Gradients;
 use super::tensor::{GradientTarget, Tensor};
 
 impl SecondRun {
@@ -52,12 +54,7 @@ impl SecondRun {
             let input = input.with_source(self.source);
             cx.autocast(self.autocast, |cx| self.segment.forward(cx, &input))
         });
-        if cx.autocasts_backward && self.autocast.is_some() {
-            // Regions of autocast count by thread: that of the second run is the outermost on the engine's, so that its end empties
-            // the cache that the program's own region keeps.
-            cx.drop_copies();
-            cx.weight_copies = Some(BTreeMap::new());
-        }
+        empty_outer_cache(cx, self.autocast);
         cx.generator = drawn;
         cx.memory().set_scope(scope);
         cx.saving = outer;
@@ -65,6 +62,15 @@ impl SecondRun {
             Ok(_) | Err(Interrupt::EarlyStop) => Ok(()),
             Err(other) => Err(other),
         }
+    }
+}
+
+/// A second run is over that was in a region of autocast to `dtype`. Regions count by thread: that one was the outermost on the engine's,
+/// so that its end empties the cache that the program's own region keeps where that goes around backward.
+fn empty_outer_cache(cx: &mut Context, dtype: Option<DType>) {
+    if cx.autocasts_backward && dtype.is_some() {
+        cx.drop_copies();
+        cx.weight_copies = Some(BTreeMap::new());
     }
 }
 
@@ -77,6 +83,9 @@ pub fn checkpoint(cx: &mut Context, segment: &Rc<dyn Repeatable>, input: &Tensor
         return segment.forward(cx, input);
     }
     cx.memory().with_device(|device| device.spend_host(HostWork::Checkpoint));
+    if cx.reenters {
+        return reentrant(cx, segment, input);
+    }
     let again = Rc::new(SecondRun {
         segment: Rc::clone(segment),
         input: cx.save(input)?,
@@ -94,4 +103,42 @@ pub fn checkpoint(cx: &mut Context, segment: &Rc<dyn Repeatable>, input: &Tensor
     let result = segment.forward(cx, input);
     cx.saving = outer;
     result
+}
+
+/// The same as `CheckpointFunction` of `torch.utils.checkpoint`: an input that wants no gradient makes an output without one, so that
+/// parameters of the segment learn nothing.
+fn reentrant(cx: &mut Context, segment: &Rc<dyn Repeatable>, input: &Tensor) -> OpResult<Tensor> {
+    let (autocast, generator) = (cx.autocast.dtype(), cx.generator);
+    let output = cx.no_grad(|cx| segment.forward(cx, input))?.detach();
+    if !cx.differentiates(&[input]) {
+        return Ok(output);
+    }
+    let (saved, segment) = (cx.save_within_function(input)?, Rc::clone(segment));
+    cx.held_by_graph.push(Rc::clone(&segment));
+    let source = cx.record("CheckpointFunctionBackward", [Some(input), None, None], move |cx, grads| {
+        let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+        let input = saved.unpack(cx)?;
+        // The input of the second run is a leaf, whose gradient is this function's.
+        let received = Rc::new(RefCell::new(None));
+        let leaf = Rc::clone(&received);
+        let kept = cx.tape.len();
+        let leaf = cx.record("AccumulateGrad", [None; 3], move |_, [grad, ..]| {
+            leaf.replace(grad);
+            Ok(Gradients::default())
+        });
+        let saving = std::mem::replace(&mut cx.saving, SavedTensorHooks::Keep);
+        let drawn = std::mem::replace(&mut cx.generator, generator);
+        let made = cx.autocast(autocast, |cx| segment.forward(cx, &input.detach().with_source(leaf)));
+        cx.generator = drawn;
+        empty_outer_cache(cx, autocast);
+        // What the second run puts out is a variable, and what comes in an argument: both live until backward is through.
+        let ran = made.and_then(|made| {
+            let _output = made.detach();
+            cx.backward_within(kept, &made, &grad)
+        });
+        cx.saving = saving;
+        ran?;
+        Ok([received.take(), None, None])
+    });
+    Ok(output.with_source(source))
 }

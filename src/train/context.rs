@@ -117,6 +117,10 @@ pub struct Context {
     /// What modules keep besides parameters.
     buffers: Vec<Buffer>,
     pub(crate) saving: SavedTensorHooks,
+    /// Checkpoints go backward within backward.
+    pub(crate) reenters: bool,
+    /// Segments of such, which nodes of the graph hold as long as something holds them: until the loss goes.
+    pub(crate) held_by_graph: Vec<Rc<dyn Repeatable>>,
     pub(crate) retained: RetainedTensors<SavedVariable>,
     /// Batch norm uses, and follows, the statistics of the batch; else its running ones.
     pub(crate) training: bool,
@@ -191,6 +195,8 @@ impl Context {
             leaves: Vec::new(),
             buffers: Vec::new(),
             saving: SavedTensorHooks::Keep,
+            reenters: false,
+            held_by_graph: Vec::new(),
             retained: RetainedTensors::default(),
             training: true,
             autocast: Autocast::default(),
@@ -303,6 +309,7 @@ impl Context {
     /// Drops the graph of a forward pass that will not be differentiated.
     pub fn drop_graph(&mut self) {
         self.tape.clear();
+        self.held_by_graph.clear();
         for leaf in &mut self.leaves {
             leaf.reset();
         }
@@ -537,6 +544,7 @@ impl Context {
         self.saving = SavedTensorHooks::Keep;
         self.training = true;
         self.tape.clear();
+        self.held_by_graph.clear();
         self.retained.abandon();
         self.autocast = Autocast::default();
         self.forget_copies();

@@ -2,6 +2,7 @@
 //! there, losses beside transformers on the processor.
 
 use std::collections::BTreeMap;
+use std::num::NonZero;
 
 use serde_json::{Value, json};
 use vramlab::device::DType;
@@ -240,6 +241,8 @@ fn a_key_of_another_family_is_named() {
         ("granitemoe-mini", "num_local_experts", json!(0), "num_local_experts is 0; use 1 at least"),
         ("granitemoe-mini", "num_experts_per_tok", json!(9), "num_experts_per_tok is 9 of 8 experts; use 8 at most"),
         ("exaone4-window", "layer_types", json!(null), "sliding_window_pattern is a word; give layer_types beside it"),
+        ("llama-biased", "norm_eps", json!(1e-5), "norm_eps asks for something that llama does not have"),
+        ("arcee-mini", "hidden_act", json!("silu"), "the activation 'silu' of arcee is not there; there is relu2"),
         ("exaone4-mini", "attention_bias", json!(true), "attention_bias asks for something that exaone4 does not have"),
         (
             "qwen2-mini",
@@ -424,8 +427,10 @@ fn dropout_beside_checkpoints_is_the_same_dropout() {
     let plain = losses("llama-biased.loraall", Checkpointing::Off);
     assert_eq!(dropped[0], plain[0], "an adapter adds nothing before its first step");
     assert!(dropped[3] != plain[3] && (dropped[3] - plain[3]).abs() < 0.1, "{dropped:?} {plain:?}");
-    for (one, other) in losses("llama-biased.loraalldrop", Checkpointing::ALL).iter().zip(&dropped) {
-        assert!((one - other).abs() < 1e-5, "{one} for {other}");
+    for checkpointing in [Checkpointing::ALL, Checkpointing::Reentrant(NonZero::<usize>::MIN)] {
+        for (one, other) in losses("llama-biased.loraalldrop", checkpointing).iter().zip(&dropped) {
+            assert!((one - other).abs() < 1e-5, "{one} for {other}, checkpointing {checkpointing}");
+        }
     }
 }
 
@@ -683,8 +688,9 @@ fn families_learn_as_those_of_transformers_do() {
         }
         let (mut trainer, _) =
             crate::training::on(Box::new(device), workload(&name), config, Libraries::PROCESSOR, LoopStyle::Logging);
-        // Blocks run again for half of the steps: a wrong gradient of either way shows in the losses behind it.
-        for (checkpointing, theirs) in [Checkpointing::ALL, Checkpointing::Off].into_iter().zip(theirs.chunks(3)) {
+        // Blocks run again for two steps, and with reentrance for two: a wrong gradient of any way shows in the losses behind it.
+        let ways = [Checkpointing::ALL, Checkpointing::Reentrant(NonZero::<usize>::MIN), Checkpointing::Off];
+        for (checkpointing, theirs) in ways.into_iter().zip(theirs.chunks(2)) {
             trainer.configure(Config { checkpointing, ..config }).unwrap();
             for theirs in theirs {
                 let ours = f64::from(trainer.step().unwrap().loss.unwrap());

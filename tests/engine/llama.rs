@@ -15,10 +15,10 @@ use vramlab::train::{
 };
 use vramlab::units::Bytes;
 use vramlab::workload::{
-    Biases, Data, Decoder, DecoderSizes, DropoutPlace, Dropouts, Extent, Gelu, HeadNorms, LayerFusion, LayerLocals,
-    LayerPattern, Lengths, Llama3Scaling, Lora, Names, NormKind, NormPlaces, NormsMade, PackedMlp, PositionUse,
-    Preparation, Quantization, RotaryScaling, Rotation, Share, Sizes, SlidingWindows, SoftCaps, Style, Target, Targets,
-    TensorPlan, WorkloadEntry,
+    Biases, Data, Decoder, DecoderSizes, DropoutPlace, Dropouts, Extent, HeadNorms, LayerFusion, LayerLocals,
+    LayerPattern, Lengths, Llama3Scaling, Lora, MlpActivation, Names, NormKind, NormPlaces, NormsMade, PackedMlp,
+    PositionUse, Preparation, Quantization, RotaryScaling, Rotation, Share, Sizes, SlidingWindows, SoftCaps, Style,
+    Target, Targets, TensorPlan, WorkloadEntry,
 };
 
 use crate::alignment::{difference, made, recorded};
@@ -62,7 +62,7 @@ const MINI: DecoderSizes = DecoderSizes {
         names: Names::LLAMA,
         plan: TensorPlan::LLAMA,
         gemma: false,
-        gelu: Gelu::Tanh,
+        activation: MlpActivation::GeluTanh,
     },
     padding: None,
     clip: None,
@@ -163,6 +163,9 @@ pub fn configured(variant: &str, batch: usize) -> Config {
     let step = ["ckpt", "every2", "every3"].into_iter().position(has);
     config.checkpointing =
         step.and_then(|place| NonZero::new(place + 1)).map_or(Checkpointing::Off, Checkpointing::Every);
+    if let (Checkpointing::Every(apart), true) = (config.checkpointing, has("reentrant")) {
+        config.checkpointing = Checkpointing::Reentrant(apart);
+    }
     if has("bf16") && !has("bf16w") {
         config.amp = Amp::Bf16;
     }

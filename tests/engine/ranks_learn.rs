@@ -318,6 +318,11 @@ fn what_stages_are_not_made_of_is_said() {
             Config { use_cache: true, ..plain },
             "--use-cache is for one device; leave it out with --parallel",
         ),
+        (
+            "llama-mini.base",
+            Config { checkpointing: "reentrant".parse().unwrap(), ..plain },
+            "--ckpt reentrant is for one device; use --ckpt on with --parallel",
+        ),
     ] {
         assert_eq!(refused(name, config), words);
     }

@@ -166,7 +166,7 @@ fn example(switch: Switch) -> Example {
         "attention-mask" => ("llama-3.2-1b --device sim:h200 --data reference --steps 3 --json", &[]),
         "drop-output" => ("llama-3.2-1b --device sim:h200 --data reference --steps 3 --json", &[]),
         "fp8" => ("llama-3.2-1b --device sim:h200 --data reference --steps 3 --json", &[]),
-        "ckpt" => (GPT2, &["on", "every:2", "every:3", "every:4", "every:6"]),
+        "ckpt" => (GPT2, &["on", "every:2", "every:3", "every:4", "every:6", "reentrant"]),
         "batch" => (GPT2, &["8", "32"]),
         "limit" => (GPT2, &["50%", "24GiB"]),
         "on-oom" => ("gpt2 --device sim:h200 --data reference --limit 16GiB --steps 3 --json", &[]),

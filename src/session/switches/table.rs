@@ -165,9 +165,9 @@ pub(super) const TABLE: &[SwitchEntry] = &[
         brief: "checkpointing: recompute in backward",
         teaches: "Backward computes activations again instead of keeping them: less memory, a slower step.",
         value: Value::Open {
-            stops: &["off", "on", "every:2", "every:4"],
+            stops: &["off", "on", "every:2", "every:4", "reentrant"],
             alone: Some("on"),
-            hint: "every:K checkpoints one block in K",
+            hint: "every:K checkpoints one block in K, reentrant:K with use_reentrant=True",
             get: |config| config.checkpointing.to_string(),
             set: |config, text| {
                 config.checkpointing = text.parse()?;

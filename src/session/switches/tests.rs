@@ -73,7 +73,8 @@ fn checkpoints_lie_any_number_of_layers_apart() {
         ["off", "on", "every:1", "every:2", "every:3", "every:40"].map(read),
         ["off", "on", "on", "every:2", "every:3", "every:40"]
     );
-    for text in ["every:0", "every:", "every:-1", "every:2.5", "every 2", "2", ""] {
+    assert_eq!(["reentrant", "reentrant:1", "reentrant:3"].map(read), ["reentrant", "reentrant", "reentrant:3"]);
+    for text in ["every:0", "every:", "every:-1", "every:2.5", "every 2", "2", "reentrant:0", "reentrant:", ""] {
         let sentence = set(text).unwrap_err();
         assert!(sentence.contains("every:2 for every second block"), "{sentence}");
     }
@@ -83,6 +84,7 @@ fn checkpoints_lie_any_number_of_layers_apart() {
     };
     assert_eq!((of("off"), of("every:3")), (vec![], vec![0, 3, 6]));
     assert_eq!((of("on"), of("every:7")), ((0..7).collect(), vec![0]));
+    assert_eq!((of("reentrant"), of("reentrant:3")), (of("on"), of("every:3")));
     // One of a person's own lies behind those that keys go through.
     let from = |way| {
         let config = ckpt.flipped(&set("every:3").unwrap().config, way);

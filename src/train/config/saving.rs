@@ -15,6 +15,8 @@ pub enum Checkpointing {
     Off,
     /// The first of so many layers in a row (transformer blocks, hidden layers), and so on: with 1 all of them.
     Every(NonZeroUsize),
+    /// The same layers, each a function of autograd's of its own, which goes backward within backward (`use_reentrant=True`).
+    Reentrant(NonZeroUsize),
 }
 
 impl Checkpointing {
@@ -24,7 +26,13 @@ impl Checkpointing {
     /// Some layer is checkpointed.
     #[must_use]
     pub const fn is_on(self) -> bool {
-        matches!(self, Self::Every(_))
+        !matches!(self, Self::Off)
+    }
+
+    /// Checkpoints go backward within backward.
+    #[must_use]
+    pub const fn is_reentrant(self) -> bool {
+        matches!(self, Self::Reentrant(_))
     }
 
     /// Layer `layer`, counted from 0, is checkpointed.
@@ -32,7 +40,7 @@ impl Checkpointing {
     pub const fn of(self, layer: usize) -> bool {
         match self {
             Self::Off => false,
-            Self::Every(step) => layer.is_multiple_of(step.get()),
+            Self::Every(step) | Self::Reentrant(step) => layer.is_multiple_of(step.get()),
         }
     }
 }
@@ -41,12 +49,15 @@ impl FromStr for Checkpointing {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let step = |text: &str| text.strip_prefix("every:")?.parse().ok();
+        let step = |prefix: &str| text.strip_prefix(prefix)?.parse().ok();
         match text {
             "off" => Ok(Self::Off),
             "on" => Ok(Self::ALL),
-            _ => step(text).map(Self::Every).ok_or_else(|| {
-                format!("'{text}' is none of off, on and every:K, such as every:2 for every second block")
+            "reentrant" => Ok(Self::Reentrant(NonZeroUsize::MIN)),
+            _ => step("every:").map(Self::Every).or_else(|| step("reentrant:").map(Self::Reentrant)).ok_or_else(|| {
+                format!(
+                    "'{text}' is none of off, on, reentrant, every:K and reentrant:K, such as every:2 for every second block"
+                )
             }),
         }
     }
@@ -58,6 +69,8 @@ impl fmt::Display for Checkpointing {
             Self::Off => f.write_str("off"),
             Self::ALL => f.write_str("on"),
             Self::Every(step) => write!(f, "every:{step}"),
+            Self::Reentrant(NonZeroUsize::MIN) => f.write_str("reentrant"),
+            Self::Reentrant(step) => write!(f, "reentrant:{step}"),
         }
     }
 }

@@ -95,6 +95,9 @@ pub(super) fn refusal(member: Member, config: &Config) -> Option<String> {
              them; use --offload optimizer, or ddp or fsdp"
         ));
     }
+    if config.checkpointing.is_reentrant() {
+        return Some("--ckpt reentrant is for one device; use --ckpt on with --parallel".into());
+    }
     if config.tiled_mlp {
         // The gradients of an MLP's weights are whole behind its last tile; hooks of ranks would take those of the first.
         return alone("--tiled-mlp");

@@ -175,6 +175,7 @@ impl Trainer {
         self.cx.choose_attention(self.config.attention);
         self.cx.choose_causal(self.config.loss_head, self.config.use_cache);
         self.cx.tile_mlps(self.config.tiled_mlp);
+        self.cx.reenters = self.config.checkpointing.is_reentrant();
         let float8 = if self.workload.takes_float8() { self.config.float8 } else { Float8Recipe::Off };
         self.cx.choose_float8(float8);
         self.cx.fused = self.config.fuse && matches!(self.task, Task::Supervised(_) | Task::Adversarial(_));

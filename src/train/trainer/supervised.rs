@@ -99,6 +99,7 @@ impl Trainer {
             LoopStyle::Accumulating | LoopStyle::Logging => {
                 drop((logits, loss));
                 self.cx.drop_output();
+                self.cx.held_by_graph.clear();
                 self.end(Phase::Backward)?;
             }
             // The shortest loop was measured before it let go of its variables.
@@ -106,6 +107,7 @@ impl Trainer {
                 self.end(Phase::Backward)?;
                 drop((logits, loss));
                 self.cx.drop_output();
+                self.cx.held_by_graph.clear();
             }
         }
         Ok(plain_loss)

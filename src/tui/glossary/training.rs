@@ -247,7 +247,7 @@ pub(super) const WORDS: &[GlossaryEntry] = &[
         also: &["ckpt", "checkpointing"],
         panels: &[Switches, Configurations],
         figure: Some(|stage| switch(stage, "ckpt")),
-        meaning: "activation checkpointing (torch.utils.checkpoint): a block keeps only its input and runs again in backward; with every:K one block in K. Fewer activations, slower backward.",
+        meaning: "activation checkpointing (torch.utils.checkpoint): a block keeps only its input and runs again in backward; with every:K one block in K, with reentrant as one function of autograd's (use_reentrant=True). Fewer activations, slower backward.",
     },
     GlossaryEntry {
         word: "AMP",

@@ -338,6 +338,7 @@ impl Attention {
                 let tables = cx.tables_of_neighbours(tables)?;
                 return cx.rotary_before_rest([&q, &k], &tables, Turn { neighbours: true, widens: false });
             }
+            Rotation::BeforeRest => return cx.rotary_with_parts([&q, &k], tables).map(|[whole, _parts]| whole),
             Rotation::WideNeighbours => (Turn { neighbours: true, widens: true }, &cx.tables_of_neighbours(tables)?),
             Rotation::CastNeighbours => {
                 let (dtype, wide) = (q.dtype(), DType::F32);

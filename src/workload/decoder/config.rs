@@ -20,7 +20,7 @@ use super::names::Names;
 use super::pattern::LayerPattern;
 use super::rope::{Rope, RopeKeys};
 use super::sizes::{DecoderSizes, DropoutPlace, Dropouts, Multipliers, SlidingWindows, SoftCaps};
-use super::style::{Biases, Gelu, HeadNorms, NormPlaces, Rotation, Style};
+use super::style::{Biases, HeadNorms, MlpActivation, NormPlaces, Rotation, Style};
 use super::tower::TowerKeys;
 use super::windows::{WindowKeys, given};
 
@@ -68,6 +68,8 @@ pub struct ModelConfig {
     use_qkv_bias: Option<bool>,
     /// What others call `rms_norm_eps` (StarCoder 2).
     norm_epsilon: Option<f64>,
+    /// The same (Nemotron).
+    norm_eps: Option<f64>,
     hidden_activation: Option<String>,
     query_pre_attn_scalar: Option<f64>,
     /// Given, and then perhaps as none.
@@ -278,6 +280,7 @@ impl ModelConfig {
             NormKind::Bare => None,
             NormKind::Layer if family.style.names == Names::GPT2 => self.gpt2.layer_norm_epsilon,
             NormKind::Layer => self.norm_epsilon.or(self.layer_norm_eps),
+            NormKind::CentredLayer => self.norm_eps,
             NormKind::Unbiased => self.layer_norm_eps,
             NormKind::Plain | NormKind::Late | NormKind::Centred => self.rms_norm_eps,
         };
@@ -340,7 +343,7 @@ impl ModelConfig {
         let mlp_biases = self.mlp_bias == Some(true) || everywhere || family.style.mlp_biases;
         // Gemma's files of the first day say so.
         let asks = family.own_keys.contains(&"gelu") && self.hidden_act.as_deref() == Some("gelu");
-        let gelu = if asks { Gelu::Exact } else { family.style.gelu };
+        let activation = if asks { MlpActivation::Gelu } else { family.style.activation };
         let places = match family.style.places {
             NormPlaces::Beside if self.use_parallel_residual == Some(false) => NormPlaces::Before,
             NormPlaces::Before if self.use_parallel_residual == Some(true) => NormPlaces::Once,
@@ -350,7 +353,7 @@ impl ModelConfig {
             "granitemoehybrid" if !self.granite4.rotates() => Rotation::Never,
             _ => family.style.rotation,
         };
-        Style { biases, mlp_biases, gelu, heads, places, rotation, ..family.style }
+        Style { biases, mlp_biases, activation, heads, places, rotation, ..family.style }
     }
 
     fn multipliers(&self, family: &Family) -> Option<Multipliers> {
@@ -461,6 +464,7 @@ impl ModelConfig {
             ("use_qkv_bias", self.use_qkv_bias == Some(true)),
             ("rotary_emb_base", self.rotary_emb_base.is_some()),
             ("norm_epsilon", self.norm_epsilon.is_some()),
+            ("norm_eps", self.norm_eps.is_some()),
             ("mlp_bias", self.mlp_bias == Some(true)),
             ("use_bias", self.use_bias == Some(true)),
             ("embedding_multiplier", self.embedding_multiplier.is_some()),

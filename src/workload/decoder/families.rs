@@ -6,7 +6,7 @@ use super::family::{Family, OwnExperts, WindowRule};
 use super::gpt2::Gpt2Keys;
 use super::names::Names;
 use super::style::{
-    Biases, Gelu, HeadNorms, LayerFusion, LayerLocals, NormPlaces, NormsMade, PositionUse, Rotation, Style,
+    Biases, HeadNorms, LayerFusion, LayerLocals, MlpActivation, NormPlaces, NormsMade, PositionUse, Rotation, Style,
 };
 
 impl Family {
@@ -67,7 +67,7 @@ const LLAMA: Family = Family {
         names: Names::LLAMA,
         plan: TensorPlan::LLAMA,
         gemma: false,
-        gelu: Gelu::Tanh,
+        activation: MlpActivation::GeluTanh,
     },
     attention_bias: (false, Biases::All),
     vocab: None,
@@ -155,7 +155,14 @@ const GLM: Family = Family {
 };
 
 /// All, in the order of their names.
-static FAMILIES: [Family; 35] = [
+static FAMILIES: [Family; 37] = [
+    Family {
+        name: "arcee",
+        style: Style { ungated: true, names: Names::ARCEE, activation: MlpActivation::SquaredRelu, ..LLAMA.style },
+        eps: 1e-5,
+        activation: "relu2",
+        ..LLAMA
+    },
     Family { name: "cohere", theta: 500_000.0, ..COHERE },
     Family {
         name: "cohere2",
@@ -248,7 +255,7 @@ static FAMILIES: [Family; 35] = [
             kept: LayerLocals::Outputs,
             names: Names::GPT2,
             plan: NO_PLAN,
-            gelu: Gelu::New,
+            activation: MlpActivation::NewGelu,
             ..LLAMA.style
         },
         attention_bias: (true, Biases::All),
@@ -272,7 +279,7 @@ static FAMILIES: [Family; 35] = [
             norms_made: NormsMade::First,
             names: Names::NEOX,
             plan: TensorPlan { head: "embed_out", ..TensorPlan::LLAMA },
-            gelu: Gelu::Exact,
+            activation: MlpActivation::Gelu,
             ..LLAMA.style
         },
         attention_bias: (true, Biases::All),
@@ -393,6 +400,23 @@ static FAMILIES: [Family; 35] = [
         ..LLAMA
     },
     Family {
+        name: "nemotron",
+        style: Style {
+            norm: NormKind::CentredLayer,
+            rotation: Rotation::BeforeRest,
+            ungated: true,
+            names: Names::ARCEE,
+            plan: NO_PLAN,
+            activation: MlpActivation::SquaredRelu,
+            ..LLAMA.style
+        },
+        eps: 1e-5,
+        rotated: 0.5,
+        activation: "relu2",
+        own_keys: &["mlp_bias", "norm_eps", "partial_rotary_factor"],
+        ..LLAMA
+    },
+    Family {
         name: "olmo",
         style: Style { norm: NormKind::Bare, rotation: Rotation::Wide, ..LLAMA.style },
         eps: 1e-5,
@@ -437,7 +461,7 @@ static FAMILIES: [Family; 35] = [
             norms_made: NormsMade::VeryLast,
             kept: LayerLocals::Rotated,
             names: Names::PHI,
-            gelu: Gelu::New,
+            activation: MlpActivation::NewGelu,
             ..LLAMA.style
         },
         attention_bias: NO_BIAS,

@@ -10,7 +10,7 @@ use super::super::lora::{Adaptable, Lora, Target};
 use super::super::parameters::Parameters;
 use super::experts::SparseMlp;
 use super::sizes::{DecoderSizes, DropoutPlace};
-use super::style::{Gelu, LayerFusion, Style};
+use super::style::{LayerFusion, MlpActivation, Style};
 
 /// An MLP, or experts in its place.
 pub(super) struct Mlp {
@@ -25,10 +25,10 @@ enum MlpKind {
     Sparse(Box<SparseMlp>),
 }
 
-/// `c_proj(gelu(c_fc(x)))`.
+/// `c_proj(gelu(c_fc(x)))`, or another activation.
 struct PlainMlp {
     scope: NameId,
-    gelu: Gelu,
+    activation: MlpActivation,
     names: [Target; 2],
     first: Adaptable,
     second: Adaptable,
@@ -44,7 +44,8 @@ impl Mlp {
         sizes: &DecoderSizes,
     ) -> OpResult<Self> {
         let DecoderSizes { width, hidden, style, .. } = *sizes;
-        let gate = if style.gemma { Gate::Gelu { tanh: style.gelu == Gelu::Tanh } } else { Gate::Silu };
+        let gate =
+            if style.gemma { Gate::Gelu { tanh: style.activation == MlpActivation::GeluTanh } } else { Gate::Silu };
         let ends = [width, hidden];
         let kind = match sizes.experts.filter(|experts| experts.layers.has(layer)) {
             Some(experts) => {
@@ -118,7 +119,7 @@ impl PlainMlp {
         let names = style.names.mlp;
         let first = make(cx, all, &format!("{name}.{}", names[0].word()), [width, hidden])?;
         let second = make(cx, all, &format!("{name}.{}", names[1].word()), [hidden, width])?;
-        Ok(Self { scope: cx.memory().name(name), gelu: style.gelu, names, first, second })
+        Ok(Self { scope: cx.memory().name(name), activation: style.activation, names, first, second })
     }
 }
 
@@ -126,9 +127,11 @@ impl Repeatable for PlainMlp {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
         let activated = {
             let hidden = self.first.forward(cx, input)?;
-            cx.within(self.scope, |cx| match self.gelu {
-                Gelu::New => cx.new_gelu(&hidden),
-                form => cx.gelu(&hidden, form == Gelu::Tanh),
+            cx.within(self.scope, |cx| match self.activation {
+                MlpActivation::GeluTanh => cx.gelu(&hidden, true),
+                MlpActivation::Gelu => cx.gelu(&hidden, false),
+                MlpActivation::NewGelu => cx.new_gelu(&hidden),
+                MlpActivation::SquaredRelu => cx.squared_relu(&hidden),
             })?
         };
         let output = self.second.forward(cx, &activated)?;

@@ -47,7 +47,7 @@ pub use pattern::LayerPattern;
 pub use rotary_scaling::{DynamicScaling, Factors, Llama3Scaling, LongScaling, RotaryScaling, YarnScaling};
 pub use sizes::{DecoderSizes, DropoutPlace, Dropouts, Multipliers, SlidingWindows, SoftCaps, TowerSizes};
 pub use style::{
-    Biases, Gelu, HeadNorms, LayerFusion, LayerLocals, NormPlaces, NormsMade, PositionUse, Rotation, Style,
+    Biases, HeadNorms, LayerFusion, LayerLocals, MlpActivation, NormPlaces, NormsMade, PositionUse, Rotation, Style,
 };
 
 /// The workload of a decoder: it learns each next token. Labels are the tokens themselves; the loss shifts them.

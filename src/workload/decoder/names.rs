@@ -55,6 +55,8 @@ impl Names {
     };
     /// Llama's, beside a vision tower.
     pub const BESIDE_TOWER: Self = Self { model: "model.language_model", ..Self::LLAMA };
+    /// Arcee's.
+    pub const ARCEE: Self = Self { mlp: [Target::Up, Target::Down], ..Self::LLAMA };
     /// GPT-NeoX's.
     pub const NEOX: Self = Self {
         model: "gpt_neox",

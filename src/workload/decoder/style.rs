@@ -62,6 +62,8 @@ pub enum Rotation {
     Plain,
     /// The same in f32, cast back (OLMo).
     Wide,
+    /// The same, and the rest of a head is joined to what is rotated when both are (Nemotron).
+    BeforeRest,
     /// Neighbours are pairs (GLM).
     Neighbours,
     /// The same in f32, cast back (ERNIE 4.5).
@@ -151,16 +153,18 @@ impl LayerLocals {
     }
 }
 
-/// The form of GELU.
+/// What hidden values of an MLP without a gate go through, or what Gemma's gates do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Gelu {
-    /// By tanh, as one op (`gelu_pytorch_tanh`).
+pub enum MlpActivation {
+    /// GELU by tanh, as one op (`gelu_pytorch_tanh`).
     #[default]
-    Tanh,
-    /// By the error function (`gelu`).
-    Exact,
-    /// By tanh, op by op (`gelu_new`).
-    New,
+    GeluTanh,
+    /// GELU by the error function (`gelu`).
+    Gelu,
+    /// GELU by tanh, op by op (`gelu_new`).
+    NewGelu,
+    /// What is positive, squared (`relu2`).
+    SquaredRelu,
 }
 
 /// How a decoder's parts differ from Llama's.
@@ -204,6 +208,6 @@ pub struct Style {
     pub plan: TensorPlan,
     /// Gates go through GELU, and embeddings are multiplied by the root of their width (Gemma).
     pub gemma: bool,
-    /// The form of that GELU, or of an MLP without a gate.
-    pub gelu: Gelu,
+    /// The form of that GELU, or what an MLP without a gate has.
+    pub activation: MlpActivation,
 }
