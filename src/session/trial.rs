@@ -15,6 +15,7 @@ use vramlab_train::{
     Amp, AttentionKernel, Checkpointing, Config, Libraries, LossHead, Offload, OnOom, Retain, Tf32, TrainError,
     Trainer, ZeroGrad,
 };
+use vramlab_workload::Architecture;
 
 /// Steps of each combination.
 const STEPS: usize = 2;
@@ -64,10 +65,12 @@ fn is_steady(config: &Config, device: &DeviceChoice) -> bool {
 /// `config` without what moves memory and leaves the arithmetic as it is. Whether batches are page-locked decides how many
 /// are made ahead, so which ones a flip drops; another form of the optimizer begins with another state.
 ///
-/// Fused ops round less often, which a norm over the samples of a batch (`norms_samples`) makes much of.
-fn arithmetic_of(config: &Config, norms_samples: bool) -> Config {
+/// Fused ops round less often, which a norm over the samples of a batch (`norms_samples`) makes much of. A reentrant checkpoint around what
+/// is given the data themselves (`blocks_take_data`) trains nothing of it, as in PyTorch.
+fn arithmetic_of(config: &Config, norms_samples: bool, blocks_take_data: bool) -> Config {
+    let trains_less = blocks_take_data && config.checkpointing.is_reentrant();
     Config {
-        checkpointing: Checkpointing::Off,
+        checkpointing: if trains_less { config.checkpointing } else { Checkpointing::Off },
         zero_grad: ZeroGrad::SetToNone,
         offload: Offload::Off,
         attention: AttentionKernel::Auto,
@@ -97,6 +100,7 @@ pub fn try_all(
     let reference = LabSpec { device: DeviceChoice::Cpu, ..spec.clone() };
     let mut known: HashMap<String, Vec<f32>> = HashMap::new();
     let norms_samples = spec.workload.workload(spec.sizes, spec.data.clone(), spec.seed)?.least_micro_batch() > 1;
+    let blocks_take_data = spec.workload.model == Architecture::Mlp;
     let mut open = OpenDevice::new(spec)?;
     let mut processor = None;
     for combination in combinations {
@@ -125,7 +129,7 @@ pub fn try_all(
         if !compares || losses.is_empty() || norms_samples && !is_steady(&config, &spec.device) {
             continue;
         }
-        let computed = arithmetic_of(&config, norms_samples);
+        let computed = arithmetic_of(&config, norms_samples, blocks_take_data);
         let key = format!("{computed:?}");
         let expected = match known.get(&key) {
             Some(losses) => losses,
