@@ -85,12 +85,12 @@ fn checkpoints_lie_any_number_of_layers_apart() {
     assert_eq!((of("off"), of("every:3")), (vec![], vec![0, 3, 6]));
     assert_eq!((of("on"), of("every:7")), ((0..7).collect(), vec![0]));
     assert_eq!((of("reentrant"), of("reentrant:3")), (of("on"), of("every:3")));
-    // One of a person's own lies behind those that keys go through.
+    // One of a person's own lies where the last of those does that keys go through.
     let from = |way| {
         let config = ckpt.flipped(&set("every:3").unwrap().config, way);
         ckpt.value(&Setup::new(config)).into_owned()
     };
-    assert_eq!([FlipDirection::Next, FlipDirection::Previous].map(from), ["off", "every:2"]);
+    assert_eq!([FlipDirection::Next, FlipDirection::Previous].map(from), ["off", "every:4"]);
 }
 
 #[test]
