@@ -128,8 +128,16 @@ impl FreeSet {
         self.iter().map(|(_, id)| id)
     }
 
+    /// How many there are of a stream, and the size of its largest.
+    pub fn extent(&self, stream: StreamId) -> (u64, Bytes) {
+        self.of(stream).map_or((0, Bytes::ZERO), |index| {
+            let largest = index.iter().next_back().map_or(Bytes::ZERO, |(place, _)| place.size);
+            (index.len() as u64, largest)
+        })
+    }
+
     pub fn len(&self) -> usize {
-        self.iter().count()
+        self.streams.iter().map(|(_, index)| index.len()).sum()
     }
 }
 
@@ -242,10 +250,17 @@ impl SizeIndex {
         }
     }
 
-    fn iter(&self) -> impl DoubleEndedIterator<Item = (Place, BlockId)> {
+    fn classes(&self) -> impl DoubleEndedIterator<Item = &ClassBlocks> {
         let tables = self.groups.iter().filter_map(|group| self.tables.get(group)?.as_ref());
-        let by_class = tables.flat_map(|table| table.classes.iter().flat_map(|class| table.blocks[class].iter()));
-        self.few.0.iter().copied().chain(by_class)
+        tables.flat_map(|table| table.classes.iter().map(|class| &table.blocks[class]))
+    }
+
+    fn iter(&self) -> impl DoubleEndedIterator<Item = (Place, BlockId)> {
+        self.few.0.iter().copied().chain(self.classes().flat_map(ClassBlocks::iter))
+    }
+
+    fn len(&self) -> usize {
+        self.few.0.len() + self.classes().map(ClassBlocks::len).sum::<usize>()
     }
 }
 
@@ -299,6 +314,10 @@ impl ClassBlocks {
     fn iter(&self) -> impl DoubleEndedIterator<Item = (Place, BlockId)> {
         let many = self.many.iter().flat_map(|many| many.iter().map(|(place, id)| (*place, *id)));
         self.few.0.iter().copied().chain(many)
+    }
+
+    fn len(&self) -> usize {
+        self.few.0.len() + self.many.as_ref().map_or(0, |many| many.len())
     }
 }
 
@@ -382,6 +401,9 @@ mod tests {
                     assert!(set.iter().map(|(key, _)| key).eq(model.iter().copied()));
                     assert!(set.iter().rev().map(|(key, _)| key).eq(model.iter().rev().copied()));
                     assert_eq!(set.len(), model.len());
+                    let largest = model.iter().rfind(|key| key.stream == StreamId(1)).map_or(Bytes::ZERO, |key| key.size);
+                    let blocks = model.iter().filter(|key| key.stream == StreamId(1)).count() as u64;
+                    assert_eq!(set.extent(StreamId(1)), (blocks, largest));
                 }
             }
             for key in model {

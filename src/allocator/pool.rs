@@ -15,9 +15,34 @@ pub(super) struct Pool {
     pub unmapped: BTreeMap<(StreamId, Address), BlockId>,
     /// Searches so far: the clock by which free blocks age. It only runs while garbage collection is on.
     pub lookups: u64,
-    /// Since everything that can be given back was, no free block came that can be. Who asks the driver in vain asks again, and
-    /// need not look through all blocks each time.
-    pub is_drained: bool,
+    pub returnable: Returnable,
+}
+
+/// Where the free blocks are that can go back to the driver. Who asks it in vain asks again, and need not look through all of a
+/// pool each time.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Returnable {
+    /// Anywhere.
+    #[default]
+    Anywhere,
+    /// Among these, which came since all that could go back did. Some may be taken again, some stand here twice.
+    Among(Vec<FreeKey>),
+}
+
+impl Returnable {
+    /// The most that are kept by name.
+    const MOST: usize = 4096;
+
+    /// A free block came that can go back.
+    #[inline]
+    pub fn add(&mut self, key: FreeKey) {
+        if let Self::Among(keys) = self {
+            match keys.len() < Self::MOST {
+                true => keys.push(key),
+                false => *self = Self::Anywhere,
+            }
+        }
+    }
 }
 
 /// A free block that may serve a request, and where it stands.
@@ -33,6 +58,18 @@ impl Pool {
     pub fn first_from(&self, key: FreeKey) -> Option<Candidate> {
         let (key, id) = self.free.first_from(&key)?;
         Some(Candidate { id, key })
+    }
+
+    /// Free blocks that may go back, in order, and some that may not: all that can are among them.
+    pub fn take_returnable(&mut self) -> Vec<BlockId> {
+        match std::mem::take(&mut self.returnable) {
+            Returnable::Anywhere => self.free.ids().collect(),
+            Returnable::Among(mut keys) => {
+                keys.sort_unstable();
+                keys.dedup();
+                keys.iter().filter_map(|key| self.free.get(key)).collect()
+            }
+        }
     }
 
     /// The free block behind `candidate` that is of the same stream.

@@ -5,6 +5,7 @@ use crate::block::{BlockId, PoolKind};
 use crate::caching::CachingAllocator;
 use crate::free_set::FreeKey;
 use crate::home::Home;
+use crate::pool::Returnable;
 use crate::request::Request;
 use crate::settings::Settings;
 use crate::statistics::amount;
@@ -30,10 +31,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     }
 
     pub(super) fn release_home(&mut self, pool: Home) {
-        if self.pool(pool).is_drained {
-            return;
-        }
-        let free: Vec<BlockId> = self.pool(pool).free.ids().collect();
+        let free = self.pool_mut(pool).take_returnable();
         let (expandable, plain): (Vec<BlockId>, Vec<BlockId>) =
             free.into_iter().partition(|&id| self.blocks[id].is_expandable());
         for id in plain {
@@ -44,7 +42,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         for id in expandable {
             self.unmap_block(id);
         }
-        self.pool_mut(pool).is_drained = true;
+        self.pool_mut(pool).returnable = Returnable::Among(Vec::new());
     }
 
     /// Gives a whole cudaMalloc segment back.
@@ -89,15 +87,14 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
             return true;
         }
         let least = FreeKey::at_least(request.stream, max_split);
-        let smaller: Vec<BlockId> = pool
-            .free
-            .iter()
-            .rev()
-            .filter(|(key, id)| (least..first).contains(key) && self.is_releasable(*id))
-            .map(|(_, id)| id)
+        let oversize = std::iter::successors(pool.first_from(least), |&block| pool.next_after(block));
+        let smaller: Vec<BlockId> = oversize
+            .take_while(|block| block.key < first)
+            .map(|block| block.id)
+            .filter(|&id| self.is_releasable(id))
             .collect();
         let mut released = Bytes::ZERO;
-        for id in smaller {
+        for id in smaller.into_iter().rev() {
             if released >= wanted {
                 break;
             }

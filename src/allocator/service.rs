@@ -215,9 +215,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
 
     /// What the search found that was not enough.
     fn search(&self, request: &Request) -> Attempt {
-        let free = self.pool(request.home()).free.iter().filter(|(key, _)| key.stream == request.stream);
-        let (blocks, largest) =
-            free.fold((0, Bytes::ZERO), |(blocks, largest), (key, _)| (blocks + 1, largest.max(key.size)));
+        let (blocks, largest) = self.pool(request.home()).free.extent(request.stream);
         Attempt::Search { blocks, largest }
     }
 

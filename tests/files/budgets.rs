@@ -296,3 +296,29 @@ fn a_recording_takes_what_it_unpacks_to() {
         }
     }
 }
+
+/// Each failure gives back what can be, beside many parts of segments that can't.
+#[test]
+fn requests_that_fail_do_not_look_through_all_that_is_free() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("failures.pickle");
+    let (held, failures) = (ENTRIES / 4, ENTRIES / 10);
+    let history = |trace: &mut Pickle| {
+        for at in 0..held {
+            trace.entry("segment_alloc", BASE + at * 12 * MIB, 12 * MIB, 0);
+            trace.entry("alloc", BASE + at * 12 * MIB, 21 * MIB / 2, 0);
+        }
+        for at in 0..failures {
+            let [kept, freed] = [held + at, held + failures + at].map(|at| BASE + at * 20 * MIB);
+            trace.entry("alloc", kept, 20 * MIB, 0);
+            trace.entry("segment_alloc", freed, 20 * MIB, 0);
+            for action in ["alloc", "free_requested", "free_completed"] {
+                trace.entry(action, freed, 20 * MIB, 0);
+            }
+        }
+    };
+    let pickle = Pickle::snapshot(|_| {}, history);
+    fs::write(&file, &pickle).unwrap();
+    let command = ["whatif", "--limit", "180GiB"];
+    bounded(home.path(), "failures", &command, &file, EMPTY_KIB + 20 * (pickle.len() as u64 >> 10));
+}
