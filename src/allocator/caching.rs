@@ -184,13 +184,9 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     pub(super) fn insert_free(&mut self, id: BlockId) {
         let block = &mut self.blocks[id];
         let pool = pool_of(&mut self.small, &mut self.large, &mut self.private, block.home());
-        let key = FreeKey::of(block);
-        pool.free.insert(key, id);
         // Its age starts over.
         block.age_base = pool.lookups;
-        if !block.is_split() || block.is_expandable() {
-            pool.returnable.add(key);
-        }
+        pool.insert(id, block);
     }
 
     /// Joins a free mapped block that is in no set with such neighbours, and enters the result in their set in place of

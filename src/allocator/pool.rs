@@ -15,33 +15,49 @@ pub(super) struct Pool {
     pub unmapped: BTreeMap<(StreamId, Address), BlockId>,
     /// Searches so far: the clock by which free blocks age. It only runs while garbage collection is on.
     pub lookups: u64,
-    pub returnable: Returnable,
+    /// Where free blocks are that are whole segments.
+    pub whole: Whereabouts,
+    /// Where free blocks of expandable ranges are, whose pages may go back to the driver.
+    pub expandable: Whereabouts,
 }
 
-/// Where the free blocks are that can go back to the driver. Who asks it in vain asks again, and need not look through all of a
-/// pool each time.
+/// Where the free blocks of a kind are. Who asks the driver in vain asks again, and need not look through all of a pool each time.
 #[derive(Clone, Debug, Default)]
-pub(super) enum Returnable {
-    /// Anywhere.
+pub(super) enum Whereabouts {
+    /// Anywhere in the pool.
     #[default]
     Anywhere,
-    /// Among these, which came since all that could go back did. Some may be taken again, some stand here twice.
+    /// Among these. Some may be taken again, some stand here twice.
     Among(Vec<FreeKey>),
 }
 
-impl Returnable {
+impl Whereabouts {
     /// The most that are kept by name.
     const MOST: usize = 4096;
 
-    /// A free block came that can go back.
+    /// One more came.
     #[inline]
-    pub fn add(&mut self, key: FreeKey) {
+    fn add(&mut self, key: FreeKey) {
         if let Self::Among(keys) = self {
             match keys.len() < Self::MOST {
                 true => keys.push(key),
                 false => *self = Self::Anywhere,
             }
         }
+    }
+
+    /// All of the kind, and maybe others, in order.
+    pub fn look(&self, free: &FreeSet) -> Vec<BlockId> {
+        let Self::Among(keys) = self else { return free.ids().collect() };
+        let mut keys = keys.clone();
+        keys.sort_unstable();
+        keys.dedup();
+        keys.iter().filter_map(|key| free.get(key)).collect()
+    }
+
+    /// Those that are of the kind are known.
+    pub fn note(&mut self, keys: Vec<FreeKey>) {
+        *self = if keys.len() < Self::MOST { Self::Among(keys) } else { Self::Anywhere };
     }
 }
 
@@ -60,15 +76,16 @@ impl Pool {
         Some(Candidate { id, key })
     }
 
-    /// Free blocks that may go back, in order, and some that may not: all that can are among them.
-    pub fn take_returnable(&mut self) -> Vec<BlockId> {
-        match std::mem::take(&mut self.returnable) {
-            Returnable::Anywhere => self.free.ids().collect(),
-            Returnable::Among(mut keys) => {
-                keys.sort_unstable();
-                keys.dedup();
-                keys.iter().filter_map(|key| self.free.get(key)).collect()
-            }
+    /// Enters a free block in its set.
+    #[inline]
+    pub fn insert(&mut self, id: BlockId, block: &Block) {
+        let key = FreeKey::of(block);
+        self.free.insert(key, id);
+        if !block.is_split() {
+            self.whole.add(key);
+        }
+        if block.is_expandable() {
+            self.expandable.add(key);
         }
     }
 

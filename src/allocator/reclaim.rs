@@ -5,7 +5,7 @@ use crate::block::{BlockId, PoolKind};
 use crate::caching::CachingAllocator;
 use crate::free_set::FreeKey;
 use crate::home::Home;
-use crate::pool::Returnable;
+use crate::pool::{Pool, Whereabouts};
 use crate::request::Request;
 use crate::settings::Settings;
 use crate::statistics::amount;
@@ -31,18 +31,19 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     }
 
     pub(super) fn release_home(&mut self, pool: Home) {
-        let free = self.pool_mut(pool).take_returnable();
-        let (expandable, plain): (Vec<BlockId>, Vec<BlockId>) =
-            free.into_iter().partition(|&id| self.blocks[id].is_expandable());
-        for id in plain {
-            if !self.blocks[id].is_split() {
+        let Pool { free, whole, expandable, .. } = self.pool(pool);
+        let (whole, expandable) = (whole.look(free), expandable.look(free));
+        for id in whole {
+            if self.is_releasable(id) {
                 self.release_block(id);
             }
         }
         for id in expandable {
             self.unmap_block(id);
         }
-        self.pool_mut(pool).returnable = Returnable::Among(Vec::new());
+        // What could go is gone.
+        self.pool_mut(pool).whole.note(Vec::new());
+        self.pool_mut(pool).expandable.note(Vec::new());
     }
 
     /// Gives a whole cudaMalloc segment back.
@@ -112,31 +113,42 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     /// Gives cached large segments back that have not been used for longest, once more than the threshold's share of
     /// the limit is held.
     pub(super) fn collect_garbage(&mut self) {
+        if self.beyond_threshold().is_none() {
+            return;
+        }
+        if matches!(self.large.whole, Whereabouts::Anywhere) {
+            let whole = self.large.free.iter().filter(|&(_, id)| !self.blocks[id].is_split());
+            self.large.whole.note(whole.map(|(key, _)| key).collect());
+        }
         for id in self.garbage(self.large.lookups) {
             self.release_block(id);
         }
+    }
+
+    /// How much more is held than the threshold's share of the limit, where garbage is collected.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "PyTorch computes the threshold in floating point"
+    )]
+    fn beyond_threshold(&self) -> Option<Bytes> {
+        let limit = self.limit.filter(|_| self.collects_garbage())?;
+        let threshold = Bytes((self.settings.garbage_collection_threshold * limit.0 as f64) as u64);
+        (self.reserved > threshold).then(|| self.reserved - threshold)
     }
 
     /// What a garbage collection would give back, in order, if the large pool's clock stood at `lookups`.
     ///
     /// Each pass takes the segments at least as old as the average of those left when it began, until enough is
     /// found or a pass finds nothing.
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        clippy::cast_precision_loss,
-        reason = "PyTorch computes threshold and average age in floating point"
-    )]
+    #[expect(clippy::cast_precision_loss, reason = "PyTorch computes the average age in floating point")]
     pub(super) fn garbage(&self, lookups: u64) -> Vec<BlockId> {
         let mut victims = Vec::new();
-        let Some(limit) = self.limit.filter(|_| self.collects_garbage()) else { return victims };
-        let threshold = Bytes((self.settings.garbage_collection_threshold * limit.0 as f64) as u64);
-        if self.reserved <= threshold {
-            return victims;
-        }
-        let target = self.reserved - threshold;
+        let Some(target) = self.beyond_threshold() else { return victims };
         let age = |id: BlockId| lookups.saturating_sub(self.blocks[id].age_base) as f64;
-        let mut unsplit: Vec<BlockId> = self.large.free.ids().filter(|&id| !self.blocks[id].is_split()).collect();
+        let mut unsplit = self.large.whole.look(&self.large.free);
+        unsplit.retain(|&id| !self.blocks[id].is_split());
         let mut ages: f64 = unsplit.iter().map(|&id| age(id)).sum();
         let mut reclaimed = Bytes::ZERO;
         let mut found = true;
