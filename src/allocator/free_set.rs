@@ -401,7 +401,8 @@ mod tests {
                     assert!(set.iter().map(|(key, _)| key).eq(model.iter().copied()));
                     assert!(set.iter().rev().map(|(key, _)| key).eq(model.iter().rev().copied()));
                     assert_eq!(set.len(), model.len());
-                    let largest = model.iter().rfind(|key| key.stream == StreamId(1)).map_or(Bytes::ZERO, |key| key.size);
+                    let largest =
+                        model.iter().rfind(|key| key.stream == StreamId(1)).map_or(Bytes::ZERO, |key| key.size);
                     let blocks = model.iter().filter(|key| key.stream == StreamId(1)).count() as u64;
                     assert_eq!(set.extent(StreamId(1)), (blocks, largest));
                 }

@@ -5,7 +5,6 @@ use crate::block::{BlockId, PoolKind};
 use crate::caching::CachingAllocator;
 use crate::free_set::FreeKey;
 use crate::home::Home;
-use crate::pool::{Pool, Whereabouts};
 use crate::request::Request;
 use crate::settings::Settings;
 use crate::statistics::amount;
@@ -31,8 +30,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     }
 
     pub(super) fn release_home(&mut self, pool: Home) {
-        let Pool { free, whole, expandable, .. } = self.pool(pool);
-        let (whole, expandable) = (whole.look(free), expandable.look(free));
+        let (whole, expandable) = (self.pool(pool).whole(), self.pool(pool).expandable());
         for id in whole {
             if self.is_releasable(id) {
                 self.release_block(id);
@@ -41,9 +39,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         for id in expandable {
             self.unmap_block(id);
         }
-        // What could go is gone.
-        self.pool_mut(pool).whole.note(Vec::new());
-        self.pool_mut(pool).expandable.note(Vec::new());
+        self.pool_mut(pool).note_returned();
     }
 
     /// Gives a whole cudaMalloc segment back.
@@ -116,10 +112,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         if self.beyond_threshold().is_none() {
             return;
         }
-        if matches!(self.large.whole, Whereabouts::Anywhere) {
-            let whole = self.large.free.iter().filter(|&(_, id)| !self.blocks[id].is_split());
-            self.large.whole.note(whole.map(|(key, _)| key).collect());
-        }
+        self.large.find_whole(&self.blocks);
         for id in self.garbage(self.large.lookups) {
             self.release_block(id);
         }
@@ -147,7 +140,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         let mut victims = Vec::new();
         let Some(target) = self.beyond_threshold() else { return victims };
         let age = |id: BlockId| lookups.saturating_sub(self.blocks[id].age_base) as f64;
-        let mut unsplit = self.large.whole.look(&self.large.free);
+        let mut unsplit = self.large.whole();
         unsplit.retain(|&id| !self.blocks[id].is_split());
         let mut ages: f64 = unsplit.iter().map(|&id| age(id)).sum();
         let mut reclaimed = Bytes::ZERO;

@@ -101,6 +101,11 @@ pub fn mark(ink: Ink, theme: &Theme) -> Span<'static> {
     Span::styled(symbol, Style::new().fg(theme.color(ink.token)))
 }
 
+/// The mark of an ink of which no cell shows anything.
+pub fn unseen(ink: Ink, theme: &Theme) -> Span<'static> {
+    span(theme, ink.token, "□")
+}
+
 /// The pattern of free bytes that are stranded in maps.
 pub const STRANDED: &str = "╱";
 /// The pattern of free bytes that would go back to the driver.

@@ -252,7 +252,11 @@ impl fmt::Display for Evidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OutOfMemory { requested, name, segment, limit, device_free, reserved, allocated, free } => {
-                write!(f, "out of memory: {requested} asked")?;
+                // PyTorch's message has the segment.
+                match segment > requested {
+                    true => write!(f, "out of memory: {segment} asked (a segment for {requested})")?,
+                    false => write!(f, "out of memory: {requested} asked")?,
+                }
                 if !name.is_empty() {
                     write!(f, " for {name}")?;
                 }
@@ -265,9 +269,6 @@ impl fmt::Display for Evidence {
                     None => write!(f, "; the device has {device_free} left, {reserved} are reserved")?,
                 }
                 write!(f, ", {allocated} of them allocated")?;
-                if segment > requested {
-                    write!(f, "; the request takes a segment of {segment}")?;
-                }
                 if free >= requested {
                     write!(f, "; {free} are free, but in pieces that can't serve it")?;
                 }

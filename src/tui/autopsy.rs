@@ -281,12 +281,10 @@ fn asked(view: &View, autopsy: &Autopsy) -> String {
         None => "The card stopped it: ".to_owned(),
     };
     // PyTorch's message has the segment; where more is known that comes with what was missing.
-    match unknown && request.segment > request.requested {
-        true => {
-            let (segment, requested) = (bytes(request.segment), bytes(request.requested));
-            text.push_str(&format!("{segment} asked (a segment for {requested})"));
-        }
-        false => text.push_str(&format!("{} asked", bytes(request.requested))),
+    let (segment, requested) = (bytes(request.segment), bytes(request.requested));
+    match unknown && segment != requested {
+        true => text.push_str(&format!("{segment} asked (a segment for {requested})")),
+        false => text.push_str(&format!("{requested} asked")),
     }
     if !name.is_empty() {
         text.push_str(&format!(" for {name}"));

@@ -166,7 +166,13 @@ fn write(word: &str, token: Token, rows: [Option<u16>; 2], theme: &Theme, plot: 
         // With air before what stands behind it.
         let place = (0..=last).rev().find(|x| (*x..(x + width + 1).min(plot.width)).all(is_free));
         if let Some(x) = place {
+            // A lone dash behind it would hold it to what comes then.
+            let behind = x + width;
+            let is_held = behind + 1 < plot.width && !is_free(behind + 1);
             buf.set_string(plot.x + x, y, word, theme.style(token));
+            if is_held && is_dash(&buf[(plot.x + behind, y)], theme) {
+                buf[(plot.x + behind, y)].set_symbol(" ");
+            }
             return;
         }
     }

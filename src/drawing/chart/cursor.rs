@@ -34,22 +34,35 @@ pub fn cursor(plot: Rect, x: u16, below: Option<u16>, theme: &Theme, buf: &mut B
     }
 }
 
-/// Sets the foot into a row. A word there makes way for it, if there is a cell behind it; else it keeps its letter.
+/// Sets the foot into a row. A word there makes way for it as a whole, to the right or to the left; where neither has room, it keeps its letter.
 fn stand(row: Rect, x: u16, theme: &Theme, buf: &mut Buffer) {
     let row = row.intersection(buf.area);
-    let (at, right) = (row.x + x, row.right());
-    if row.is_empty() || at >= right {
+    let at = row.x + x;
+    if row.is_empty() || at >= row.right() {
         return;
     }
-    let is_letter =
-        |x: u16, buf: &Buffer| buf[(x, row.y)].symbol().starts_with(|c: char| c.is_alphanumeric() || c == '_');
-    let end = (at..right).find(|x| !is_letter(*x, buf));
-    let Some(end) = end.filter(|end| *end == at || matches!(buf[(*end, row.y)].symbol(), " " | "─")) else {
-        buf[(at, row.y)].set_style(theme.style(Token::Key).add_modifier(Modifier::REVERSED));
-        return;
-    };
-    for x in (at..end).rev() {
-        buf[(x + 1, row.y)] = buf[(x, row.y)].clone();
+    let symbol = |x: u16, buf: &Buffer| buf[(x, row.y)].symbol().to_owned();
+    let is_letter = |x: u16, buf: &Buffer| symbol(x, buf).starts_with(|c: char| c.is_alphanumeric() || c == '_');
+    let is_free = |x: u16, buf: &Buffer| matches!(&*symbol(x, buf), " " | "─");
+    if is_letter(at, buf) {
+        let begin = (row.x..at).rev().take_while(|x| is_letter(*x, buf)).last().unwrap_or(at);
+        let end = (at..row.right()).find(|x| !is_letter(*x, buf)).unwrap_or(row.right());
+        let length = end - begin;
+        let right = at + 1;
+        let left = at.checked_sub(length).filter(|left| *left >= row.x);
+        let to = if right + length <= row.right() && (end..right + length).all(|x| is_free(x, buf)) {
+            right
+        } else if let Some(left) = left.filter(|left| (*left..begin).all(|x| is_free(x, buf))) {
+            left
+        } else {
+            buf[(at, row.y)].set_style(theme.style(Token::Key).add_modifier(Modifier::REVERSED));
+            return;
+        };
+        let word: Vec<Cell> = (begin..end).map(|x| buf[(x, row.y)].clone()).collect();
+        // What the word leaves is as what it takes.
+        let ground = if to == right { buf[(end, row.y)].clone() } else { buf[(begin - 1, row.y)].clone() };
+        (begin..end).for_each(|x| buf[(x, row.y)] = ground.clone());
+        (to..).zip(word).for_each(|(x, letter)| buf[(x, row.y)] = letter);
     }
     buf[(at, row.y)].set_symbol(FOOT).set_style(theme.style(Token::Key));
 }
@@ -99,10 +112,14 @@ mod tests {
     #[test]
     fn a_word_below_makes_way_for_the_foot_or_keeps_its_letter() {
         let (theme, _) = ThemeCatalog::default().load("dark", ColorTier::True).unwrap();
-        for (x, row, reversed) in
-            [(1, "│▲backward", false), (3, "│ba▲ckward", false), (8, "│zero_grad", true), (9, "│backward▲", false)]
-        {
-            let text = if reversed { "│zero_grad│" } else { "│backward──" };
+        for (x, text, row, reversed) in [
+            (1, "│backward──", "│▲backward─", false),
+            (3, "│forw──────", "│──▲forw───", false),
+            (8, "│──forward│", "│forward▲─│", false),
+            (3, "│backward──", "│backward──", true),
+            (8, "│zero_grad│", "│zero_grad│", true),
+            (9, "│backward──", "│backward▲─", false),
+        ] {
             let mut buf = Buffer::empty(Rect::new(0, 0, 11, 2));
             let mut stack = Stack::default();
             stack.add(Bytes(8), Ink { token: Token::Allocated, fill: "█" });
@@ -112,7 +129,7 @@ mod tests {
             cursor(plot, x, Some(1), &theme, &mut buf);
             let drawn: String = (0..11).map(|x| buf[(x, 1)].symbol()).collect();
             assert_eq!(buf[(x, 1)].modifier.contains(Modifier::REVERSED), reversed, "{x}");
-            assert_eq!(drawn.chars().take(10).collect::<String>(), row, "{x}");
+            assert_eq!(drawn, row, "{x}");
         }
     }
 

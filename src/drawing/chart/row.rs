@@ -149,6 +149,21 @@ impl Column {
         RowParts { parts: &self.parts[first..self.ends[number]], at_floor: self.at_floor && number == 0 }
     }
 
+    /// Parts of half an eighth or more that crowded rows hold, and none of its cells shows.
+    pub fn hidden(&self, cells: &[StackCell]) -> impl Iterator<Item = Ink> {
+        let crowded = (0..self.ends.len()).map(|row| self.row(row)).filter(RowParts::is_crowded);
+        let parts = crowded.flat_map(|row| row.parts).filter(|part| !part.is_blank() && part.whole >= FINE / 2);
+        let unseen = parts.filter(|part| !cells.iter().any(|cell| cell.shows(part.ink))).map(|part| part.ink);
+        let mut inks: Vec<Ink> = unseen.collect();
+        inks.dedup();
+        inks.into_iter()
+    }
+
+    /// All that it holds of a part.
+    pub fn height_of(&self, ink: Ink) -> u64 {
+        self.parts.iter().filter(|part| part.ink == ink).map(|part| part.whole).max().unwrap_or(0)
+    }
+
     fn add_row(&mut self, edges: &[Edge], top: u64, row: u64) {
         let (from, to) = (row * CELL, (row + 1) * CELL);
         let first = self.parts.len();

@@ -32,16 +32,28 @@ impl Faint {
         Self(faint)
     }
 
-    /// The same where a cell shows one part: of the lowest, those that go on all along and have nowhere half of one are as one where they
-    /// have a third of one together.
+    /// The same where a cell shows one part: the lowest, as far as they go on all along, are even and less than a row, are as one if one of
+    /// them has less than half of a row, and they have a third of one together.
     pub fn of_cells<'a>(columns: impl Iterator<Item = &'a [(Bytes, Ink)]> + Clone, scale: Scale) -> Self {
         let parts = Thickness::of(columns.clone());
         let filled = filled(columns);
-        let is_low = |part: &&Thickness| part.columns == filled && 2 * scale.units(part.most, 1) < CELL;
+        let is_less = |part: &Thickness, shares: u64| shares * scale.units(part.most, 1) < CELL;
+        let is_low =
+            |part: &&Thickness| part.columns == filled && (is_less(part, 2) || is_less(part, 1) && part.is_even());
         let floor = &parts[..parts.iter().take_while(is_low).count()];
         let together = floor.iter().map(Thickness::mean).sum();
-        let joint = Thickness::joint(floor).filter(|_| floor.len() > 1 && 3 * scale.units(together, 1) >= CELL);
+        let is_faint = floor.len() > 1 && floor.iter().any(|part| is_less(part, 2));
+        let joint = Thickness::joint(floor).filter(|_| is_faint && 3 * scale.units(together, 1) >= CELL);
         Self(floor.iter().filter(|_| joint.is_some()).map(|part| (part.ink, joint)).collect())
+    }
+
+    /// Leaves what is drawn as this to the part below it, or above the lowest.
+    pub fn leave(&mut self, ink: Ink) {
+        self.0.retain(|(faint, drawn)| *faint != ink || *drawn != Some(ink));
+        self.0.iter_mut().filter(|(_, drawn)| *drawn == Some(ink)).for_each(|(_, drawn)| *drawn = None);
+        if self.0.iter().all(|(faint, _)| *faint != ink) {
+            self.0.push((ink, None));
+        }
     }
 
     /// What a part is drawn as, itself or another; `None` where it is left.

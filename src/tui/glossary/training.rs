@@ -62,6 +62,13 @@ pub(super) const WORDS: &[GlossaryEntry] = &[
         meaning: "a column of a chart stands for several memory events and shows the one with the most allocated.",
     },
     GlossaryEntry {
+        word: "□",
+        also: &["more", "thin", "joined"],
+        panels: &[StepCurve, Stacked],
+        figure: None,
+        meaning: "in place of ■: too thin to be seen at this moment. Thin parts that lie on each other are one band, `optim+params` or `2 more`.",
+    },
+    GlossaryEntry {
         word: "cursor",
         also: &["now", "at"],
         panels: &[AtCursor, Stacked, Header, Reserved],

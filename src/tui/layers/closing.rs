@@ -49,9 +49,22 @@ impl Closing {
         let width = area.width.min(WIDTH);
         let room = usize::from(width.saturating_sub(4));
         let mut lines: Vec<Vec<Span<'static>>> = Vec::new();
-        for paragraph in &self.text {
-            lines.extend(pane::wrap(paragraph, room).into_iter().map(|line| vec![span(theme, Token::Text, line)]));
-            lines.push(Vec::new());
+        for (place, paragraph) in self.text.iter().enumerate() {
+            match command(paragraph) {
+                Some((command, rest)) => {
+                    lines.push(vec![span(theme, Token::Accent, command.to_owned())]);
+                    let about = pane::wrap(rest, room.saturating_sub(2)).into_iter();
+                    lines.extend(about.map(|line| vec![Span::raw("  "), span(theme, Token::Text, line)]));
+                }
+                None => {
+                    let text = pane::wrap(paragraph, room).into_iter();
+                    lines.extend(text.map(|line| vec![span(theme, Token::Text, line)]));
+                }
+            }
+            // Commands are a list.
+            if self.text.get(place + 1).is_none_or(|next| command(paragraph).is_none() || command(next).is_none()) {
+                lines.push(Vec::new());
+            }
         }
         let offers = [
             (stage.keys.key_of(Action::ToggleHelp), "keys and words"),
@@ -73,4 +86,10 @@ impl Closing {
             put(inner, y, [vec![Span::raw(" ")], line].concat(), buf);
         }
     }
+}
+
+/// A command that a paragraph begins with, between backquotes, and what is said of it.
+fn command(paragraph: &str) -> Option<(&str, &str)> {
+    let (command, rest) = paragraph.strip_prefix('`')?.split_once('`')?;
+    Some((command, rest.trim_start()))
 }

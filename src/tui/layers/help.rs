@@ -255,10 +255,19 @@ impl Help {
                     all.iter().filter(|binding| binding.screen == Some(index)).collect()
                 };
                 let title = |index: usize| SCREENS.get(index).map_or("", |screen| screen.title);
-                page.keys(&format!("on this screen: {}", title(self.screen)), &of_screen(self.screen), None, false);
-                for group in KeyGroup::ALL {
+                let group = |page: &mut HelpPage<'_>, group: KeyGroup| {
                     let of_group = all.iter().filter(|binding| binding.group == group && binding.screen.is_none());
                     page.keys(group.title(), &of_group.collect::<Vec<_>>(), None, false);
+                };
+                // On the first screen, the Lab, somebody new finds how to stop, look back and flip.
+                let begins: &[KeyGroup] = match self.screen {
+                    0 => &[KeyGroup::Run, KeyGroup::Time, KeyGroup::Switches],
+                    _ => &[],
+                };
+                begins.iter().for_each(|begins| group(&mut page, *begins));
+                page.keys(&format!("on this screen: {}", title(self.screen)), &of_screen(self.screen), None, false);
+                for other in KeyGroup::ALL.into_iter().filter(|group| !begins.contains(group)) {
+                    group(&mut page, other);
                 }
                 for index in (0..SCREENS.len()).filter(|index| *index != self.screen) {
                     page.keys(&format!("on {}", title(index)), &of_screen(index), None, false);

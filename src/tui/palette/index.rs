@@ -77,14 +77,19 @@ impl Index {
         let of = |bindings: Vec<&Binding>| -> Vec<Offer> { bindings.into_iter().map(|one| key(stage, one)).collect() };
         let no_cursor = picture.can(Ability::Seek).err().map(ToOwned::to_owned);
         let no_switch = Switch::all().next().and_then(|switch| why_off(stage, Action::of_switch(switch)));
-        // Where nothing is asked: what this screen can do, where else to look, then commands, then switches, which a panel lists.
+        // Where nothing is asked: what this screen can do, where else to look, then commands, then switches. The first screen, the Lab, is
+        // about these.
         let (scrolling, own): (Vec<&Binding>, Vec<&Binding>) =
             own.into_iter().partition(|one| matches!(one.action, Action::Scroll(_) | Action::ScrollPage(_)));
         let (levers, common): (Vec<&Binding>, Vec<&Binding>) =
             common.into_iter().partition(|one| one.group == KeyGroup::Switches);
         let (screens, common): (Vec<&Binding>, Vec<&Binding>) =
             common.into_iter().partition(|one| matches!(one.action, Action::Screen(_)));
-        let mut all: Vec<Offer> = [own, screens, common, scrolling, levers].into_iter().flat_map(of).collect();
+        let order = match screen {
+            0 if no_switch.is_none() => [levers, own, screens, common, scrolling],
+            _ => [own, screens, common, scrolling, levers],
+        };
+        let mut all: Vec<Offer> = order.into_iter().flat_map(of).collect();
         // What can't be done now comes behind what can.
         all.sort_by_key(|offer| offer.off.is_some());
         all.extend(moments(stage));

@@ -462,7 +462,7 @@ impl TimelineView<'_> {
         let own = ink(self.study.grouping, number, group, self.theme());
         match areas.map_or(Some(own), |areas| areas.drawn_as(own)) {
             Some(drawn) => legend::mark(drawn, self.theme()),
-            None => span(self.theme(), own.token, "·"),
+            None => legend::unseen(own, self.theme()),
         }
     }
 

@@ -163,7 +163,13 @@ fn legend(
 ) -> Option<StepLegend> {
     let peak = profile.peak()?;
     let unit = unit(stage, peak.allocated);
-    Some(StepLegend::of((profile, peak), earlier, stopped_below(stage, peak), unit, areas, area.height, stage.theme))
+    let here = stopped_below(stage, peak);
+    let told = |width: u16| match here {
+        Some(_) => column(stage, profile, width).map(usize::from),
+        None => profile.in_columns(width).position(|sample| sample.position == peak.position),
+    };
+    let areas = areas.map(|areas| (areas, told(areas.width())));
+    Some(StepLegend::of((profile, peak), earlier, here, unit, areas, area.height, stage.theme))
 }
 
 /// The step that is drawn as a line over this one: the one pinned, else the last one before the last flip.
@@ -278,24 +284,7 @@ fn stopped<'a>(stage: &'a Stage<'_>) -> Option<&'a View> {
 /// under way has come.
 fn cursor(stage: &Stage<'_>, profile: &Profile, plot: Rect, has_axis: bool, buf: &mut Buffer) {
     let theme = stage.theme;
-    let view = stage.shown;
-    if stage.position().is_none() {
-        return;
-    }
-    let inside = view.position > profile.position
-        && profile.samples.last().is_some_and(|last| view.position <= last.position + profile.stride() * 8);
-    let under_way = &view.profiles.under_way;
-    let x = if inside {
-        let behind = profile.samples.partition_point(|sample| sample.position < view.position);
-        // The last of the columns that show this sample.
-        let count = profile.samples.len().max(1);
-        (behind.max(1) * usize::from(plot.width)).div_ceil(count).saturating_sub(1)
-    } else if stage.picture.is_now() && under_way.events > 0 && under_way.step == profile.step + 1 {
-        Profile::column_of(under_way.events - 1, profile.events, usize::from(plot.width))
-    } else {
-        return;
-    };
-    let Some(x) = u16::try_from(x).ok().filter(|x| *x < plot.width) else { return };
+    let Some(x) = column(stage, profile, plot.width) else { return };
     // No area loses an edge to the mark.
     let free = buf
         .cell((plot.x + x, plot.y))
@@ -304,6 +293,26 @@ fn cursor(stage: &Stage<'_>, profile: &Profile, plot: Rect, has_axis: bool, buf:
     if stage.picture.marked.is_some() && free {
         put_at(plot, x, 0, vec![span(theme, Token::Key, when::MARK)], buf);
     }
+}
+
+/// The column of `width` where the picture is, if that is in the step.
+fn column(stage: &Stage<'_>, profile: &Profile, width: u16) -> Option<u16> {
+    let view = stage.shown;
+    stage.position()?;
+    let inside = view.position > profile.position
+        && profile.samples.last().is_some_and(|last| view.position <= last.position + profile.stride() * 8);
+    let under_way = &view.profiles.under_way;
+    let x = if inside {
+        let behind = profile.samples.partition_point(|sample| sample.position < view.position);
+        // The last of the columns that show this sample.
+        let count = profile.samples.len().max(1);
+        (behind.max(1) * usize::from(width)).div_ceil(count).saturating_sub(1)
+    } else if stage.picture.is_now() && under_way.events > 0 && under_way.step == profile.step + 1 {
+        Profile::column_of(under_way.events - 1, profile.events, usize::from(width))
+    } else {
+        return None;
+    };
+    u16::try_from(x).ok().filter(|x| *x < width)
 }
 
 /// Most snapshots know none.

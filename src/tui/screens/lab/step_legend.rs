@@ -20,29 +20,40 @@ const ROWS: [u16; 2] = [6, 13];
 /// The same where a title of so few cells has not even their names.
 const NARROW: (u16, [u16; 2]) = (64, [6, 7]);
 
-/// What is drawn as one: its names, with their bytes, and the most that each is in the step.
-type Band = Vec<(&'static str, Bytes, Bytes)>;
+/// What is drawn as one.
+struct Band {
+    ink: Ink,
+    /// Its names, with their bytes, and the most that each is in the step.
+    parts: Vec<(&'static str, Bytes, Bytes)>,
+    /// The moment told shows something of it.
+    is_drawn: bool,
+}
 
 /// The colours of a curve, the first the one that has most bytes at any moment.
 pub(super) struct StepLegend {
-    bands: Vec<(Ink, Band)>,
+    bands: Vec<Band>,
     unit: ByteUnit,
 }
 
 impl StepLegend {
-    /// Of a step that peaks at `peak`; figures are those of the moment `here`, if somebody has stopped there.
+    /// Of a step that peaks at `peak`; figures are those of the moment `here`, if somebody has stopped there. `areas` come with the column
+    /// of the moment told.
     pub fn of(
         (profile, peak): (&Profile, &Sample),
         earlier: Option<&Earlier>,
         here: Option<&View>,
         unit: ByteUnit,
-        areas: Option<&Areas>,
+        areas: Option<(&Areas, Option<usize>)>,
         rows: u16,
         theme: &Theme,
     ) -> Self {
-        let mut bands: Vec<(Ink, Band)> = Vec::new();
-        bands.extend(earlier.map(|earlier| (earlier.ink, vec![(earlier::LABEL, earlier.bytes(), earlier.bytes())])));
-        let drawn_as = |ink: Ink| areas.map_or(Some(ink), |areas| areas.drawn_as(ink));
+        let band = |ink| Band { ink, parts: Vec::new(), is_drawn: true };
+        let mut bands: Vec<Band> = Vec::new();
+        if let Some(earlier) = earlier {
+            let parts = vec![(earlier::LABEL, earlier.bytes(), earlier.bytes())];
+            bands.push(Band { parts, ..band(earlier.ink) });
+        }
+        let drawn_as = |ink: Ink| areas.map_or(Some(ink), |(areas, _)| areas.drawn_as(ink));
         let is_joint = |category| {
             let own = legend::ink(category, theme);
             drawn_as(own).is_some_and(|drawn| drawn != own)
@@ -59,17 +70,21 @@ impl StepLegend {
                 drawn_as(legend::ink(lower, theme)).filter(|_| grows)
             };
             let Some(drawn) = drawn_as(own).or_else(below) else { continue };
-            let place = bands.iter().position(|(ink, _)| *ink == drawn).unwrap_or(bands.len());
+            let place = bands.iter().position(|band| band.ink == drawn).unwrap_or(bands.len());
             if place == bands.len() {
-                bands.push((drawn, Vec::new()));
+                bands.push(band(drawn));
             }
-            let band = &mut bands[place].1;
+            let parts = &mut bands[place].parts;
             let bytes = here.map_or(at_peak, |here| match earlier {
                 Some(earlier) => earlier.beyond(here.by_category, category),
                 None => here.by_category[category as usize],
             });
             // That whose colour they have is the first, else the one that has most.
-            band.insert(if own == drawn { 0 } else { band.len() }, (legend::short_label(category), bytes, highest));
+            parts.insert(if own == drawn { 0 } else { parts.len() }, (legend::short_label(category), bytes, highest));
+        }
+        for band in &mut bands {
+            let column = areas.and_then(|(areas, column)| Some((areas, column?)));
+            band.is_drawn = band.bytes() == Bytes::ZERO || column.is_none_or(|(areas, x)| areas.shows(band.ink, x));
         }
         Self { bands, unit }
     }
@@ -113,9 +128,14 @@ impl StepLegend {
         let mut room = room;
         let mut spare = room.saturating_sub(self.names(theme));
         let mut title = Vec::new();
-        for (ink, band) in &self.bands {
+        for band in &self.bands {
             let mut entry = vec![Span::raw(" ")];
-            entry.extend(name(*ink, band, theme));
+            entry.extend(band.name(theme));
+            if width(&entry) > room {
+                let Some(count) = band.count(theme) else { continue };
+                entry.truncate(1);
+                entry.extend(count);
+            }
             if let Some(figure) = self.figure(band, theme).filter(|figure| figure.width() <= spare) {
                 spare -= figure.width();
                 entry.push(figure);
@@ -129,40 +149,40 @@ impl StepLegend {
 
     /// Names within areas what a title of `shown` has no room for.
     pub fn name_areas(&self, shown: &[Span<'static>], theme: &Theme, plot: Rect, buf: &mut Buffer) {
-        for (ink, band) in &self.bands {
-            let marked = name(*ink, band, theme);
+        for band in &self.bands {
+            let marked = band.name(theme);
             let Some(label) = marked.last() else { continue };
             if shown.iter().any(|span| span.content == label.content) {
                 continue;
             }
             let label = label.content.trim_start();
             let with_figure = self.figure(band, theme).map(|figure| format!("{label}{}", figure.content));
-            if !with_figure.is_some_and(|full| chart::name_within(*ink, &full, theme, plot, buf)) {
-                chart::name_within(*ink, label, theme, plot, buf);
+            if !with_figure.is_some_and(|full| chart::name_within(band.ink, &full, theme, plot, buf)) {
+                chart::name_within(band.ink, label, theme, plot, buf);
             }
         }
     }
 
     /// Cells that all names take in a title.
     pub fn names(&self, theme: &Theme) -> usize {
-        self.bands.iter().map(|(ink, band)| 1 + width(&name(*ink, band, theme))).sum()
+        self.bands.iter().map(|band| 1 + width(&band.name(theme))).sum()
     }
 
     fn entries(&self, theme: &Theme) -> impl Iterator<Item = Vec<Span<'static>>> {
-        self.bands.iter().map(|(ink, band)| {
-            let mut entry = name(*ink, band, theme);
+        self.bands.iter().map(|band| {
+            let mut entry = band.name(theme);
             entry.extend(self.figure(band, theme));
             entry
         })
     }
 
     fn figure(&self, band: &Band, theme: &Theme) -> Option<Span<'static>> {
-        let bytes = Bytes(band.iter().map(|(_, bytes, _)| bytes.get()).sum());
+        let bytes = band.bytes();
         if bytes > Bytes::ZERO {
             return Some(span(theme, Token::Text, format!(" {}", self.unit.or_smaller(bytes))));
         }
         // What is seen elsewhere in the curve.
-        let [(.., most)] = band[..] else { return None };
+        let [(.., most)] = band.parts[..] else { return None };
         Some(span(theme, Token::Dim, format!(" ≤{}", self.unit.or_smaller(most))))
     }
 
@@ -172,9 +192,24 @@ impl StepLegend {
     }
 }
 
-fn name(ink: Ink, band: &Band, theme: &Theme) -> Vec<Span<'static>> {
-    let labels: Vec<&str> = band.iter().map(|(label, ..)| *label).collect();
-    vec![legend::mark(ink, theme), span(theme, Token::Dim, format!(" {}", labels.join("+")))]
+impl Band {
+    /// What it has at the moment told.
+    fn bytes(&self) -> Bytes {
+        Bytes(self.parts.iter().map(|(_, bytes, _)| bytes.get()).sum())
+    }
+
+    /// Its mark and its names; a point where it is too thin to be seen at the moment told.
+    fn name(&self, theme: &Theme) -> Vec<Span<'static>> {
+        let labels: Vec<&str> = self.parts.iter().map(|(label, ..)| *label).collect();
+        let mark = if self.is_drawn { legend::mark(self.ink, theme) } else { legend::unseen(self.ink, theme) };
+        vec![mark, span(theme, Token::Dim, format!(" {}", labels.join("+")))]
+    }
+
+    /// Its mark and how many it is, where names have no room.
+    fn count(&self, theme: &Theme) -> Option<[Span<'static>; 2]> {
+        let more = format!(" {} more", self.parts.len());
+        (self.parts.len() > 1).then(|| [legend::mark(self.ink, theme), span(theme, Token::Dim, more)])
+    }
 }
 
 /// Entries of which so many, the first ones, have their figures.
