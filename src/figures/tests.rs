@@ -92,7 +92,7 @@ fn conditions_hold_or_do_not() {
 fn quantities_print_with_their_units() {
     for (text, printed) in [
         ("reserved", "512.00 MiB"),
-        ("reserved - before.reserved", "-512.00 MiB"),
+        ("reserved - before.reserved", "−512.00 MiB"),
         ("before.reserved / reserved", "2.00"),
         ("fragmentation", "25 %"),
         ("fragmentation / 10", "2.5 %"),
@@ -198,8 +198,8 @@ fn every_figure_has_a_name_of_its_own_and_a_sentence() {
     assert_eq!(Amount { value: 1.5 * 1024.0, unit: FigureUnit::Bytes }.to_string(), Bytes(1536).to_string());
     for (value, unit, text) in [
         (-0.0001, FigureUnit::Share, "0.0 %"),
-        (-0.051, FigureUnit::Share, "-5.1 %"),
-        (-0.0001, FigureUnit::Number, "-0.0001"),
+        (-0.051, FigureUnit::Share, "−5.1 %"),
+        (-0.0001, FigureUnit::Number, "−0.0001"),
         (-0.004, FigureUnit::PerSecond, "0.0/s"),
     ] {
         assert_eq!(Amount { value, unit }.to_string(), text);

@@ -94,8 +94,11 @@ impl fmt::Display for Amount {
             FigureUnit::Number if size != 0.0 && size < 0.1 => format!("{value:.4}"),
             FigureUnit::Number => format!("{value:.2}"),
         };
-        // Nothing is less than nothing.
-        let is_nothing = !text.contains(|digit: char| ('1'..='9').contains(&digit));
-        f.pad(text.strip_prefix('-').filter(|_| is_nothing).unwrap_or(&text))
+        match text.strip_prefix('-') {
+            // Zero has no sign.
+            Some(size) if !size.contains(|digit: char| ('1'..='9').contains(&digit)) => f.pad(size),
+            Some(size) => f.pad(&format!("−{size}")),
+            None => f.pad(&text),
+        }
     }
 }
