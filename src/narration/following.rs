@@ -448,6 +448,34 @@ mod tests {
     }
 
     #[test]
+    fn blocks_are_for_the_same_where_only_completed_frees_are_told() {
+        for name in ["gpt-mini.all", "gpt-frames"] {
+            let told = |requests: bool| {
+                let mut snapshot = load(name);
+                if !requests {
+                    let part = snapshot.device_traces[0].clone();
+                    let of_part = snapshot.entries[part.clone()].iter();
+                    let left: Vec<TraceEntry> =
+                        of_part.filter(|entry| entry.action != Action::FreeRequested).copied().collect();
+                    snapshot.device_traces[0] = part.start..part.start + left.len();
+                    snapshot.entries.splice(part, left);
+                }
+                let (mut following, mut by_category) = (Following::new(None), [0_u64; Category::ALL.len()]);
+                let fresh = following.fresh(&snapshot, 0, false);
+                for index in 0..fresh.entries.len() {
+                    following.tell(&snapshot, fresh.entries, index, &mut |event| {
+                        if let EventKind::Alloc { size, category, .. } = event.kind {
+                            by_category[category as usize] += size.get();
+                        }
+                    });
+                }
+                by_category
+            };
+            assert_eq!(told(true), told(false), "{name}");
+        }
+    }
+
+    #[test]
     fn blocks_without_stacks_are_for_what_those_of_earlier_steps_were_for() {
         const PARTS: usize = 24;
         for (name, from) in [("gpt-mini.all", 18), ("gpt-frames", 12)] {

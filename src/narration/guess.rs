@@ -165,7 +165,8 @@ fn requests(snapshot: &Snapshot, device: usize, trace: &[TraceEntry]) -> Option<
                 live.insert(entry.address, requests.len());
                 requests.push(TraceRequest { at, freed: NEVER, size: entry.size, doing });
             }
-            Action::FreeRequested => {
+            // A program may tell the completion of a free alone. Where it tells both, the request comes first.
+            Action::FreeRequested | Action::FreeCompleted => {
                 if let Some(request) = live.remove(&entry.address).and_then(|index| requests.get_mut(index)) {
                     request.freed = at;
                 }
@@ -262,8 +263,12 @@ fn conclude(requests: &mut [TraceRequest], earlier: Earlier, mut told: impl FnMu
             // The part ends within this backward.
             ProgramPhase::Backward if is_part && beyond_backward == end => Category::Temporary,
             ProgramPhase::Backward if request.freed == NEVER => Category::Workspace,
+            // A later part may give it back: libraries took their workspaces in the first.
             ProgramPhase::Forward
-                if request.freed == NEVER && backward_end != end && for_ever.get(&request.size) == Some(&1) =>
+                if request.freed == NEVER
+                    && backward_end != end
+                    && for_ever.get(&request.size) == Some(&1)
+                    && !(is_part && trains) =>
             {
                 Category::Workspace
             }
@@ -347,6 +352,10 @@ mod tests {
 
     /// Requests as `(doing, size, lives up to entry)`; each takes one entry.
     fn guessed(of: &[(ProgramPhase, u64, u32)]) -> Vec<Category> {
+        guessed_of(of, Earlier::default())
+    }
+
+    fn guessed_of(of: &[(ProgramPhase, u64, u32)], earlier: Earlier) -> Vec<Category> {
         let request = |(at, &(doing, size, freed)): (u32, &(ProgramPhase, u64, u32))| TraceRequest {
             at,
             freed,
@@ -355,7 +364,7 @@ mod tests {
         };
         let mut requests: Vec<TraceRequest> = (0..).zip(of).map(request).collect();
         let mut categories = vec![Category::Other; of.len()];
-        conclude(&mut requests, Earlier::default(), |at, category| categories[at as usize] = category);
+        conclude(&mut requests, earlier, |at, category| categories[at as usize] = category);
         categories
     }
 
@@ -386,6 +395,15 @@ mod tests {
         ];
         let asked = step.map(|(doing, size, freed, _)| (doing, size, freed));
         assert_eq!(guessed(&asked), step.map(|(.., category)| category));
+    }
+
+    /// As the logits of a program that keeps its output until the next step.
+    #[test]
+    fn what_a_later_part_may_give_back_is_no_workspace() {
+        let asked =
+            [(ProgramPhase::Forward, 8192, NEVER), (ProgramPhase::Backward, 40, 1), (ProgramPhase::Forward, 7, NEVER)];
+        let told = |trains| guessed_of(&asked, Earlier { trains, is_part: true, ..Earlier::default() })[0];
+        assert_eq!([told(false), told(true)], [Category::Workspace, Category::Activation]);
     }
 
     #[test]
