@@ -1,6 +1,6 @@
 //! What a PyTorch program was doing at a request, as far as a frame of its stack, or a scope that PyTorch wrote, tells.
 
-use vramlab_model::{ALL_GATHER, STAGE};
+use vramlab_model::{ALL_GATHER, Phase, STAGE};
 use vramlab_snapshot::{Frame, Snapshot, StackId};
 
 /// The op that takes buckets: its name begins as theirs do ([`vramlab_model::DDP_BUCKET`]).
@@ -46,6 +46,17 @@ impl ProgramPhase {
                 | Self::Gather
                 | Self::Reduce
         )
+    }
+
+    /// The phase of a step that it is part of; `None` where it says nothing of that.
+    pub const fn phase(self) -> Option<Phase> {
+        match self {
+            Self::Data => Some(Phase::Data),
+            Self::Forward => Some(Phase::Forward),
+            Self::Backward | Self::Recompute => Some(Phase::Backward),
+            Self::Optimizer => Some(Phase::Optimizer),
+            _ => None,
+        }
     }
 
     /// What a run of our own calls the op that asks for such a block, where findings go by it.

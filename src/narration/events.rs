@@ -44,6 +44,8 @@ pub struct Narrator<'a> {
     callers: Callers<'a>,
     guesses: Option<&'a Guesses>,
     scopes: Scopes,
+    /// Scopes tell where steps end: phases are guessed within them.
+    has_steps: bool,
     steps: ScopedSteps,
     /// The entry told last is part of what a request did: no step and no phase ends there.
     in_request: bool,
@@ -60,9 +62,18 @@ struct ScopedSteps {
     ended: u64,
     /// The one under way began then; `None` between two.
     begun: Option<Micros>,
-    phase: Option<(Phase, Micros)>,
+    phase: Option<OpenPhase>,
     /// Time of each phase so far, in the order of [`Phase::ALL`].
     phases: [Micros; 5],
+}
+
+/// A phase that is under way.
+#[derive(Clone, Copy, Debug)]
+struct OpenPhase {
+    phase: Phase,
+    begun: Micros,
+    /// No scope says so, but what the program asked for.
+    is_guessed: bool,
 }
 
 impl ScopedSteps {
@@ -92,7 +103,7 @@ impl ScopedSteps {
     }
 
     fn end_phase(&mut self, time: Micros, emit: &mut impl FnMut(Event)) {
-        if let Some((phase, begun)) = self.phase.take() {
+        if let Some(OpenPhase { phase, begun, .. }) = self.phase.take() {
             let took = &mut self.phases[phase as usize];
             took.0 = took.0.saturating_add(time.0.saturating_sub(begun.0));
             emit(Event::new(time, EventKind::PhaseEnd { phase }));
@@ -102,17 +113,27 @@ impl ScopedSteps {
     fn tell(&mut self, mark: ScopeMark, time: Micros, emit: &mut impl FnMut(Event)) {
         match mark {
             ScopeMark::Step => self.end(time, emit),
-            ScopeMark::PhaseEnd(phase) if self.phase.is_some_and(|(open, _)| open == phase) => {
+            ScopeMark::PhaseEnd(phase) if self.phase.is_some_and(|open| open.phase == phase) => {
                 self.end_phase(time, emit)
             }
             ScopeMark::PhaseEnd(_) => {}
-            ScopeMark::PhaseBegin(phase) => {
-                self.begin(time, emit);
-                self.end_phase(time, emit);
-                self.phase = Some((phase, time));
-                emit(Event::new(time, EventKind::PhaseBegin { phase }));
-            }
+            ScopeMark::PhaseBegin(phase) => self.begin_phase(phase, false, time, emit),
         }
+    }
+
+    /// A block was asked for in a phase, as far as its stack tells. Scopes know better; the optimizer has its own.
+    fn guess(&mut self, phase: Phase, time: Micros, emit: &mut impl FnMut(Event)) {
+        let is_known = self.phase.is_some_and(|open| !open.is_guessed || open.phase == phase);
+        if !is_known && phase != Phase::Optimizer {
+            self.begin_phase(phase, true, time, emit);
+        }
+    }
+
+    fn begin_phase(&mut self, phase: Phase, is_guessed: bool, time: Micros, emit: &mut impl FnMut(Event)) {
+        self.begin(time, emit);
+        self.end_phase(time, emit);
+        self.phase = Some(OpenPhase { phase, begun: time, is_guessed });
+        emit(Event::new(time, EventKind::PhaseBegin { phase }));
     }
 }
 
@@ -149,6 +170,7 @@ impl<'a> Narrator<'a> {
         calls.until = report.first_mismatch.as_ref().map_or(trace.len(), |mismatch| mismatch.entry);
         let story = Story::new(trace, &conditions.settings, beginning);
         let limit = conditions.limit;
+        let scopes = Scopes::of(snapshot, device);
         let narrator = Self {
             trace,
             story,
@@ -157,7 +179,8 @@ impl<'a> Narrator<'a> {
             calls,
             callers: Callers::new(snapshot),
             guesses,
-            scopes: Scopes::of(snapshot, device),
+            has_steps: scopes.tell_steps(),
+            scopes,
             steps: ScopedSteps::default(),
             in_request: false,
             emptying: false,
@@ -241,6 +264,9 @@ impl<'a> Narrator<'a> {
         let index = self.story.position();
         let Some(entry) = self.story.next() else { return false };
         self.tell_scopes(entry, emit);
+        if let Some(phase) = self.guesses.filter(|_| self.has_steps).and_then(|guesses| guesses.phase(index)) {
+            self.steps.guess(phase, entry.time, emit);
+        }
         let releases = is_release(entry);
         let call = self.is_call(index);
         if call {

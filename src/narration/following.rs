@@ -7,7 +7,7 @@ use super::rhythm::Rhythm;
 use super::told::DefinedNames;
 use vramlab_allocator::units::{Address, Bytes, StreamId};
 use vramlab_allocator::{PoolId, PoolKind, Settings, TraceEvent, pool_of, round};
-use vramlab_model::{Category, Event, EventKind, Micros, NameId};
+use vramlab_model::{Category, Event, EventKind, Micros, NameId, Phase};
 use vramlab_snapshot::history::Beginning;
 use vramlab_snapshot::history::pool_of_segment;
 use vramlab_snapshot::history::{HeldBlock, Home, Space};
@@ -23,13 +23,28 @@ pub struct Following {
     /// The last two entries told: they tell the place where a part goes on from all others.
     last: Option<[EntryKey; 2]>,
     told: DefinedNames,
-    /// What blocks are for, by the fresh entries of the part under way, and the ops of ranks that asked for them.
-    guesses: Vec<(Category, Option<&'static str>)>,
+    /// By the fresh entries of the part under way.
+    guesses: Vec<EntryGuess>,
+    /// The phase that was told last and has not ended, and how many were told of this step.
+    phase: Option<Phase>,
+    phases: usize,
     /// What the program was doing, by what it asked for.
     rhythm: Rhythm,
     /// What live blocks are for, and their names, as it was told.
     labels: HashMap<Address, (Category, NameId)>,
 }
+
+/// What was guessed of an entry.
+#[derive(Clone, Copy, Debug, Default)]
+struct EntryGuess {
+    category: Category,
+    /// The op of ranks that asked for the block.
+    op: Option<&'static str>,
+    phase: Option<Phase>,
+}
+
+/// The most phases of a step that are told: a program whose steps nobody knows would have ever more.
+const PHASES: usize = 64;
 
 /// Tells whose memory the driver gave last, where that is a private pool.
 fn tell_pool(address: Address, pool: PoolId, time: Micros, emit: &mut impl FnMut(Event)) {
@@ -71,6 +86,8 @@ impl Following {
             last: None,
             told: DefinedNames::default(),
             guesses: Vec::new(),
+            phase: None,
+            phases: 0,
             rhythm: Rhythm::default(),
             labels: HashMap::new(),
         }
@@ -90,7 +107,12 @@ impl Following {
         let parameters = self.labels.iter().filter(is_parameter).filter_map(|(address, _)| self.space.block(*address));
         let parameters = parameters.map(|held| held.requested).collect();
         let guesses = Guesses::of_part(part, device, parameters, &mut self.rhythm);
-        self.guesses = (first..trace.len()).map(|entry| (guesses.category(entry), guesses.op(entry))).collect();
+        let guess = |entry| EntryGuess {
+            category: guesses.category(entry),
+            op: guesses.op(entry),
+            phase: guesses.phase(entry),
+        };
+        self.guesses = (first..trace.len()).map(guess).collect();
         Fresh { entries: trace.get(first..).unwrap_or_default(), begins_anew: whole && told.is_none() }
     }
 
@@ -185,7 +207,10 @@ impl Following {
         let plain = |event: &TraceEvent| Event::new(time, EventKind::of_trace(event, Category::Other, NameId::NONE));
         match entry.action {
             Action::Alloc => {
-                let (category, op) = self.guesses.get(index).copied().unwrap_or_default();
+                let EntryGuess { category, op, phase } = self.guesses.get(index).copied().unwrap_or_default();
+                if let Some(phase) = phase {
+                    self.begin_phase(phase, time, emit);
+                }
                 if let Some(op) = op {
                     let name = self.told.define(op.to_owned(), time, emit);
                     emit(Event::new(time, EventKind::OpBegin { name }));
@@ -239,6 +264,33 @@ impl Following {
                 emit(Event::new(time, EventKind::of_trace(&event, Category::Other, name)));
             }
             Action::Snapshot | Action::Other(_) => {}
+        }
+    }
+
+    /// The step ends, and its last phase with it.
+    pub fn end_step(&mut self, time: Micros, emit: &mut impl FnMut(Event)) {
+        self.end_phase(time, emit);
+        self.phases = 0;
+    }
+
+    /// A block was asked for in this phase. Behind so many none is told.
+    fn begin_phase(&mut self, phase: Phase, time: Micros, emit: &mut impl FnMut(Event)) {
+        // A gradient scaler multiplies the loss before backward.
+        let is_scaled = self.phase == Some(Phase::Forward) && phase == Phase::Optimizer;
+        if is_scaled || self.phase == Some(phase) || self.phases > PHASES {
+            return;
+        }
+        self.end_phase(time, emit);
+        self.phases += 1;
+        if self.phases <= PHASES {
+            self.phase = Some(phase);
+            emit(Event::new(time, EventKind::PhaseBegin { phase }));
+        }
+    }
+
+    fn end_phase(&mut self, time: Micros, emit: &mut impl FnMut(Event)) {
+        if let Some(phase) = self.phase.take() {
+            emit(Event::new(time, EventKind::PhaseEnd { phase }));
         }
     }
 
@@ -445,6 +497,35 @@ mod tests {
         following.relabel(Address(1), said, Micros(1), &mut |event| relabelled.push(event.kind));
         let [EventKind::Relabel { address: at, category, name }] = relabelled[..] else { panic!("{relabelled:?}") };
         assert_eq!((at, category, name), (address, said, told.1), "once, and of what lives alone");
+    }
+
+    /// Each ends before the next begins, and none is told for ever where nobody tells steps.
+    #[test]
+    fn phases_follow_from_who_asks() {
+        let snapshot = load("gpt-mini.all");
+        let (mut following, mut kinds) = (Following::new(None), Vec::new());
+        let fresh = following.fresh(&snapshot, 0, false);
+        for index in 0..fresh.entries.len() {
+            following.tell(&snapshot, fresh.entries, index, &mut |event| kinds.push(event.kind));
+        }
+        following.end_step(Micros(0), &mut |event| kinds.push(event.kind));
+        let (mut open, mut phases) = (None, Vec::new());
+        for kind in &kinds {
+            match kind {
+                EventKind::PhaseBegin { phase } => {
+                    assert_eq!(open.replace(*phase), None);
+                    phases.push(*phase);
+                }
+                EventKind::PhaseEnd { phase } => assert_eq!(open.take(), Some(*phase)),
+                _ => {}
+            }
+        }
+        assert_eq!(open, None);
+        // Four micro-batches a step.
+        use Phase::{Backward, Forward, Optimizer};
+        let step = [Forward, Backward, Forward, Backward, Forward, Backward, Forward, Backward, Optimizer];
+        assert!(phases.len() > step.len() && phases.len() <= PHASES, "{phases:?}");
+        assert!(phases.iter().eq(step.iter().cycle().take(phases.len())), "{phases:?}");
     }
 
     #[test]

@@ -37,7 +37,7 @@ use std::collections::{HashMap, HashSet};
 use super::doing::{ProgramPhase, doing, of_scope};
 use super::rhythm::Rhythm;
 use vramlab_allocator::units::{Address, Bytes};
-use vramlab_model::{Category, Micros};
+use vramlab_model::{Category, Micros, Phase};
 use vramlab_snapshot::{Action, Annotation, Beginning, Snapshot, StackId, TraceEntry};
 
 /// What blocks are for, by the entries that asked for them.
@@ -46,6 +46,8 @@ pub struct Guesses {
     categories: Vec<Category>,
     /// Ops of ranks that blocks were asked for in, by entries, in order.
     ops: Vec<(u32, &'static str)>,
+    /// Phases of steps that blocks were asked for in, by entries, in order.
+    phases: Vec<(u32, Phase)>,
     exchanges: bool,
 }
 
@@ -98,19 +100,27 @@ impl Guesses {
     fn from(mut requests: Vec<TraceRequest>, entries: usize, earlier: Earlier) -> Self {
         let mut categories = vec![Category::Other; entries];
         let ops = requests.iter().filter_map(|request| Some((request.at, request.doing.op()?))).collect();
+        let phases = requests.iter().filter_map(|request| Some((request.at, request.doing.phase()?))).collect();
         let exchanges = requests.iter().any(|request| request.doing.is_of_ranks());
         conclude(&mut requests, earlier, |at, category| {
             if let Some(of) = categories.get_mut(at as usize) {
                 *of = category;
             }
         });
-        Self { categories, ops, exchanges }
+        Self { categories, ops, phases, exchanges }
     }
 
     /// What the block is for that an entry of the trace asked for.
     #[must_use]
     pub fn category(&self, entry: usize) -> Category {
         self.categories.get(entry).copied().unwrap_or_default()
+    }
+
+    /// The phase of a step in which an entry of the trace asked for a block, if anything says so.
+    #[must_use]
+    pub fn phase(&self, entry: usize) -> Option<Phase> {
+        let place = self.phases.binary_search_by_key(&entry, |(at, _)| *at as usize).ok()?;
+        self.phases.get(place).map(|(_, phase)| *phase)
     }
 
     /// Whether anything was asked for because several ranks train together.

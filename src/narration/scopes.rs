@@ -79,6 +79,11 @@ impl Scopes {
         Self { marks }
     }
 
+    /// Whether they tell where steps end.
+    pub fn tell_steps(&self) -> bool {
+        self.marks.iter().any(|(_, mark)| *mark == ScopeMark::Step)
+    }
+
     /// The next thing that was said at or before a time.
     pub fn next(&mut self, time: Micros) -> Option<(Micros, ScopeMark)> {
         self.marks.pop_if(|(at, _)| *at <= time)

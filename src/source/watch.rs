@@ -370,20 +370,21 @@ impl Device {
             emit(Event::new(time, EventKind::StepBegin { step: 0 }));
         }
         for (at, entry) in fresh.entries.iter().enumerate() {
-            steps.tell_until(entry.time, emit);
+            steps.tell_until(entry.time, following, emit);
             following.tell(snapshot, fresh.entries, at, emit);
         }
         let time = fresh.entries.last().map_or(Micros(0), |entry| entry.time);
         known.for_each(|(address, category)| following.relabel(address, category, time, emit));
-        steps.tell_until(Micros(u64::MAX), emit);
+        steps.tell_until(Micros(u64::MAX), following, emit);
     }
 }
 
 impl StreamSteps {
     /// Tells the steps that ended before `time`.
-    fn tell_until(&mut self, time: Micros, emit: &mut impl FnMut(Event)) {
+    fn tell_until(&mut self, time: Micros, following: &mut Following, emit: &mut impl FnMut(Event)) {
         while let Some(end) = self.ends.front().copied().filter(|end| *end < time) {
             self.ends.pop_front();
+            following.end_step(end, emit);
             let took = if self.finished == 0 { 0 } else { end.0.saturating_sub(self.began.0) };
             let report = StepReport {
                 step: self.finished,

@@ -42,7 +42,7 @@ fn it_trains_answers_keys_and_leaves() {
     lab.press(" ");
     lab.wait_for_text("RUNNING");
     lab.press("?");
-    lab.wait_for_text("history: zoom in on the last steps");
+    lab.wait_for_text("pause at the next op");
     lab.press("?");
     lab.press("q");
     assert_eq!(lab.wait_for_end(END).exit_code(), 0);
@@ -211,7 +211,7 @@ fn a_picture_drawn_anew_is_the_picture() {
     let mut lab = Session::lab(&[]);
     lab.wait_for_training();
     lab.press("?");
-    lab.wait_for_text("history: zoom in on the last steps");
+    lab.wait_for_text("pause at the next op");
     lab.press("? ");
     lab.wait_for_text("PAUSED");
     lab.press("j?jk[?");
