@@ -16,7 +16,7 @@ use vramlab::snapshot::replay::{Conditions, Overrides, verify};
 mod big;
 
 fn path(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces").join(format!("{name}.pickle.xz"))
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/traces").join(format!("{name}.pickle.xz"))
 }
 
 fn snapshot(criterion: &mut Criterion) {

@@ -13,7 +13,7 @@ use vramlab::whatif::{Effort, RecordedRun, Tuning, smallest_limit};
 
 /// A history of some 20,000 blocks in varying sizes.
 fn run() -> RecordedRun {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces/bert-varlen.pickle.xz");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/traces/bert-varlen.pickle.xz");
     asked(&Whole::read(&path, None, |_| {}).unwrap(), RunHints::default(), |_, _| {}).unwrap().swap_remove(0)
 }
 

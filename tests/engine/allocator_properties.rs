@@ -10,6 +10,7 @@ use vramlab::allocator::{
 use vramlab::units::{Address, Bytes, MIB, StreamId};
 
 use crate::model::{Model, Row};
+use crate::thoroughness::Thoroughness;
 
 /// Device memory: small enough that programs run into its end.
 const TOTAL: u64 = 600 * MIB;
@@ -202,7 +203,7 @@ fn agree(first: &str, steps: &[Step]) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: Thoroughness::asked().of(50, 200), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn agrees_with_the_model_under_changing_settings(steps in prop::collection::vec(step(), 20..150)) {

@@ -1,6 +1,6 @@
 //! Every combination of switches that keys can reach trains, on the processor and on a simulated GPU, or runs out of memory:
-//! all pairs of values with each workload, and 500 random combinations: of each small model on the processor, and of each kind of model on a
-//! simulated GPU, where its sizes share them.
+//! all pairs of values with each workload, and random combinations, 500 where all are walked: of each small model on the processor, and of
+//! each kind of model on a simulated GPU, where its sizes share them.
 
 use std::sync::Mutex;
 use std::thread;
@@ -10,9 +10,15 @@ use vramlab::session::{self, BuildError, Combination, DeviceChoice, LabSpec, Tri
 use vramlab::units::Bytes;
 use vramlab::workload::{Architecture, Catalog, Extent, Repeats, Sizes, WorkloadEntry};
 
-const RANDOM: usize = 500;
+use crate::thoroughness::Thoroughness;
+
 /// Blocks of a deep model: the first, the last, and two between them that are checkpointed or offloaded as all others would be.
 const DEPTH: usize = 4;
+
+/// Random combinations behind the pairs.
+fn random() -> usize {
+    Thoroughness::asked().of(0, 500)
+}
 
 /// Runs `tried` for every workload that `wanted` names with its own of `combinations`, on all cores.
 fn each(
@@ -51,7 +57,7 @@ fn each(
 fn on_the_processor_every_combination_trains_and_what_moves_memory_changes_no_loss() {
     each(
         |name| name.ends_with("-mini"),
-        |_, _| session::combinations(RANDOM, 9),
+        |_, _| session::combinations(random(), 9),
         |mut spec, combinations| {
             // Norms over a batch need one; the others train the same with few samples, sooner.
             if !["dcgan-mini", "resnet-mini"].contains(&&*spec.workload.name) {
@@ -69,7 +75,7 @@ fn on_the_processor_every_combination_trains_and_what_moves_memory_changes_no_lo
                 _ => {}
             }
             let trials = session::try_all(&spec, combinations, true, |_| {})?;
-            assert!(trials.compared > RANDOM / 5, "{trials:?}");
+            assert!(trials.compared > random() / 5, "{trials:?}");
             Ok(trials)
         },
     );
@@ -92,20 +98,20 @@ fn kind(workload: &WorkloadEntry) -> (Architecture, Option<&str>, bool) {
     (workload.model, of_config, workload.lora.is_some())
 }
 
-/// Of `combinations` the pairs, and of the [`RANDOM`] behind them the part of this workload, which it has by its place among those of its
+/// Of `combinations` the pairs, and of the [`random`] behind them the part of this workload, which it has by its place among those of its
 /// kind.
 fn dealt(combinations: &[Combination], catalog: &Catalog, name: &str) -> Vec<Combination> {
     let own = catalog.entry(name).unwrap();
     let alike: Vec<&str> = catalog.names().filter(|other| kind(&catalog.entry(other).unwrap()) == kind(&own)).collect();
     let place = alike.iter().position(|other| *other == name).unwrap();
-    let (pairs, random) = combinations.split_at(combinations.len() - RANDOM);
-    let part = random.iter().skip(place).step_by(alike.len());
+    let (pairs, others) = combinations.split_at(combinations.len() - random());
+    let part = others.iter().skip(place).step_by(alike.len());
     pairs.iter().chain(part).cloned().collect()
 }
 
 #[test]
 fn on_a_simulated_gpu_every_combination_trains() {
-    let all = session::combinations(RANDOM, 3);
+    let all = session::combinations(random(), 3);
     let card = CardCatalog::with_user_cards(None).card("h200").unwrap();
     // One has a third of its blocks, and a card on which those run out of memory at times.
     let small = Card { memory: Bytes(card.memory.get() / 3), ..card.clone() };

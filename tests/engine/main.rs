@@ -12,6 +12,8 @@ mod made;
 mod model;
 #[path = "../common/patience.rs"]
 mod patience;
+#[path = "../common/thoroughness.rs"]
+mod thoroughness;
 #[path = "../common/training.rs"]
 mod training;
 

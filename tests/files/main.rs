@@ -16,6 +16,8 @@ mod lab_states;
 mod patience;
 #[path = "../common/synthetic.rs"]
 mod synthetic;
+#[path = "../common/thoroughness.rs"]
+mod thoroughness;
 #[path = "../common/training.rs"]
 mod training;
 

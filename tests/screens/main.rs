@@ -14,6 +14,8 @@ mod made;
 mod patience;
 #[path = "../common/synthetic.rs"]
 mod synthetic;
+#[path = "../common/thoroughness.rs"]
+mod thoroughness;
 
 mod bytes;
 mod circles;

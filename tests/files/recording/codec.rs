@@ -8,6 +8,7 @@ use vramlab::units::{Address, Bytes, DeviceIndex, StreamId};
 
 use super::{events_of, every_kind, frames_of};
 use crate::synthetic;
+use crate::thoroughness::Thoroughness;
 
 fn encoded(events: &[Event]) -> Vec<u8> {
     let mut encoder = Encoder::new();
@@ -148,6 +149,8 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(Thoroughness::asked().of(64, 256)))]
+
     #[test]
     fn any_events_come_back(events in prop::collection::vec(event(), 0..200)) {
         assert_comes_back(&events);

@@ -1,6 +1,7 @@
 //! What holds for every screen, at any size and in any state.
 
 use super::*;
+use crate::thoroughness::Thoroughness;
 
 fn any_state() -> impl Strategy<Value = Picture> {
     let states: Vec<Picture> = vec![
@@ -23,7 +24,7 @@ fn any_state() -> impl Strategy<Value = Picture> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(Thoroughness::asked().of(60, 300)))]
 
     /// Any size, any state, any keys: no panic, and nothing is drawn outside the area.
     #[test]

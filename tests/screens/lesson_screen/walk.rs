@@ -1,4 +1,5 @@
-//! Every lesson is taken on the screen, with labs and screens of several speeds, and comes to what it comes to without one.
+//! Every lesson is taken on the screen, with labs and screens of several speeds, and comes to what it comes to without one. Of a part of
+//! all cases ([`Thoroughness`]) a lesson has one of the speeds, the next lesson another.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -12,6 +13,7 @@ use vramlab::lesson::{
 use vramlab::session::Speed;
 
 use super::taken::{Taken, runs};
+use crate::thoroughness::Thoroughness;
 
 /// How fast the lab runs, and how long the screen takes for each picture.
 #[derive(Clone, Copy, Debug)]
@@ -120,7 +122,11 @@ fn every_lesson_comes_to_the_same_on_the_screen_however_fast_the_lab_is() {
     let lessons = lessons.into_iter().filter(|lesson| only.as_ref().is_none_or(|only| *only == lesson.name));
     let lessons: Vec<_> = lessons.map(|lesson| (Arc::new(lesson), OnceLock::<Course>::new())).collect();
     // The pace that takes longest comes first, so that none is left at the end for a single thread.
-    let walks = PACES.iter().rev().flat_map(|&pace| lessons.iter().map(move |lesson| (lesson, pace)));
+    let thoroughness = Thoroughness::asked();
+    let walks = PACES.iter().enumerate().rev().flat_map(|(at, &pace)| {
+        let first = lessons.iter().skip(thoroughness.of(at, 0));
+        first.step_by(thoroughness.of(PACES.len(), 1)).map(move |lesson| (lesson, pace))
+    });
     let waiting = Mutex::new(walks.collect::<VecDeque<_>>());
     let found = Mutex::new(Vec::new());
     // Most of the time is spent waiting for clocks.
