@@ -19,6 +19,8 @@ pub enum NormKind {
     Centred,
     /// The mean is subtracted before, and a bias is added (StarCoder 2).
     Layer,
+    /// The same with a weight that is added to 1 (Nemotron).
+    CentredLayer,
     /// The mean is subtracted before, in f32; there is neither weight nor bias (OLMo 1).
     Bare,
     /// The mean is subtracted before, op by op in f32; there is no bias (Cohere).
@@ -50,13 +52,14 @@ impl Norm {
     ) -> OpResult<Self> {
         let weight = format!("{name}.weight");
         let weight = match kind {
-            NormKind::Centred => Some(all.centred(cx, &weight, width)?),
+            NormKind::Centred | NormKind::CentredLayer => Some(all.centred(cx, &weight, width)?),
             NormKind::Plain | NormKind::Late | NormKind::Layer | NormKind::Unbiased => {
                 Some(all.weight(cx, &weight, &[width])?)
             }
             NormKind::Bare => None,
         };
-        let bias = (kind == NormKind::Layer).then(|| all.bias(cx, &format!("{name}.bias"), width)).transpose()?;
+        let biased = matches!(kind, NormKind::Layer | NormKind::CentredLayer);
+        let bias = biased.then(|| all.bias(cx, &format!("{name}.bias"), width)).transpose()?;
         Ok(Self { scope: cx.memory().name(name), weight, bias, eps, kind, of_part: false })
     }
 }
@@ -95,10 +98,13 @@ impl Repeatable for Norm {
             };
             match (self.kind, &self.bias) {
                 (NormKind::Layer, Some(bias)) => cx.layer_norm(input, weight, bias, eps),
+                (NormKind::CentredLayer, Some(bias)) => cx.centred_layer_norm(input, weight, bias, eps),
                 (NormKind::Unbiased, _) => cx.wide_layer_norm(input, weight, eps),
                 (NormKind::Late, _) => cx.late_rms_norm(input, weight, self.eps),
                 (NormKind::Centred, _) => cx.centred_rms_norm(input, weight, self.eps),
-                (NormKind::Plain | NormKind::Layer | NormKind::Bare, _) => cx.rms_norm(input, weight, self.eps),
+                (NormKind::Plain | NormKind::Layer | NormKind::CentredLayer | NormKind::Bare, _) => {
+                    cx.rms_norm(input, weight, self.eps)
+                }
             }
         };
         let run = |cx: &mut Context| match &self.weight {

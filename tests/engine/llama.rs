@@ -15,10 +15,10 @@ use vramlab::train::{
 };
 use vramlab::units::Bytes;
 use vramlab::workload::{
-    Biases, Data, Decoder, DecoderSizes, DropoutPlace, Dropouts, Extent, Gelu, HeadNorms, LayerFusion, LayerLocals,
-    LayerPattern, Lengths, Llama3Scaling, Lora, Names, NormKind, NormPlaces, NormsMade, PackedMlp, PositionUse,
-    Preparation, Quantization, RotaryScaling, Rotation, Share, Sizes, SlidingWindows, SoftCaps, Style, Target, Targets,
-    TensorPlan, WorkloadEntry,
+    Biases, Data, Decoder, DecoderSizes, DropoutPlace, Dropouts, Extent, HeadNorms, LayerFusion, LayerLocals,
+    LayerPattern, Lengths, Llama3Scaling, Lora, MlpActivation, Names, NormKind, NormPlaces, NormsMade, PackedMlp,
+    PositionUse, Preparation, Quantization, RotaryScaling, Rotation, Share, Sizes, SlidingWindows, SoftCaps, Style,
+    Target, Targets, TensorPlan, WorkloadEntry,
 };
 
 use crate::alignment::{difference, made, recorded};
@@ -57,12 +57,14 @@ const MINI: DecoderSizes = DecoderSizes {
         norms_made: NormsMade::Last,
         packed: PackedMlp::PHI,
         told: PositionUse::Both,
+        counts_mask: false,
+        scales_queries: false,
         turns_anew: false,
         kept: LayerLocals::Nothing,
         names: Names::LLAMA,
         plan: TensorPlan::LLAMA,
         gemma: false,
-        gelu: Gelu::Tanh,
+        activation: MlpActivation::GeluTanh,
     },
     padding: None,
     clip: None,

@@ -25,6 +25,16 @@ impl Context {
         })
     }
 
+    /// `torch.square(relu(input))`. Saves the output of the first, twice. The square is one of `pow`, which autocast makes in f32.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn squared_relu(&mut self, input: &Tensor) -> OpResult<Tensor> {
+        let positive = self.relu(input)?;
+        let wide = self.cast_to_f32(&positive, "input of pow")?;
+        self.square(&wide)
+    }
+
     /// `max(input, 0)` as a `torch.autograd.Function` writes it that saves its input too: `ctx.save_for_backward(x, y)`. Backward reads
     /// the output alone.
     ///

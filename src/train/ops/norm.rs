@@ -95,6 +95,24 @@ impl Context {
         })
     }
 
+    /// [`Self::layer_norm`] with a weight that is added to 1, in the type that autocast has where it is on: input, weight and bias are cast to it
+    /// (`NemotronLayerNorm1P` of transformers).
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn centred_layer_norm(&mut self, input: &Tensor, weight: &Tensor, bias: &Tensor, eps: f32) -> OpResult<Tensor> {
+        let raised = self.add_number(weight, 1.0)?;
+        let Some(narrow) = self.autocast.dtype() else { return self.layer_norm(input, &raised, bias, eps) };
+        let mut given = |part: &Tensor, what| {
+            if part.dtype() == narrow { Ok(part.clone()) } else { self.cast(part, narrow, what) }
+        };
+        let input = given(input, "norm input in 16 bits")?;
+        let weight = given(&raised, "weight in 16 bits")?;
+        let bias = given(bias, "bias in 16 bits")?;
+        drop(raised);
+        self.without_autocast(|cx| cx.layer_norm(&input, &weight, &bias, eps))
+    }
+
     /// Normalises the sum of `input` and `added`, or `input` itself: `norm(x)` and the `x` that goes on beside it, whose
     /// gradients meet again in one kernel. To be used in fused mode.
     ///

@@ -155,7 +155,7 @@ impl Context {
         Ok([self.joined(of_q, q)?, self.joined(of_k, k)?])
     }
 
-    /// The same with what was rotated beside what it is joined to, for whom both are variables (StableLM).
+    /// The same with what was rotated beside what it is joined to, for whom both are variables (StableLM, Nemotron).
     ///
     /// # Errors
     /// Out of memory, a failed kernel.

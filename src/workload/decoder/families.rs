@@ -5,8 +5,9 @@ use super::super::plan::{ExpertFiles, TensorPair, TensorPlan};
 use super::family::{Family, OwnExperts, WindowRule};
 use super::gpt2::Gpt2Keys;
 use super::names::Names;
+use super::opt::OptKeys;
 use super::style::{
-    Biases, Gelu, HeadNorms, LayerFusion, LayerLocals, NormPlaces, NormsMade, PositionUse, Rotation, Style,
+    Biases, HeadNorms, LayerFusion, LayerLocals, MlpActivation, NormPlaces, NormsMade, PositionUse, Rotation, Style,
 };
 
 impl Family {
@@ -62,12 +63,14 @@ const LLAMA: Family = Family {
         norms_made: NormsMade::Last,
         packed: PackedMlp::PHI,
         told: PositionUse::Both,
+        counts_mask: false,
+        scales_queries: false,
         turns_anew: false,
         kept: LayerLocals::Nothing,
         names: Names::LLAMA,
         plan: TensorPlan::LLAMA,
         gemma: false,
-        gelu: Gelu::Tanh,
+        activation: MlpActivation::GeluTanh,
     },
     attention_bias: (false, Biases::All),
     vocab: None,
@@ -155,7 +158,14 @@ const GLM: Family = Family {
 };
 
 /// All, in the order of their names.
-static FAMILIES: [Family; 35] = [
+static FAMILIES: [Family; 38] = [
+    Family {
+        name: "arcee",
+        style: Style { ungated: true, names: Names::ARCEE, activation: MlpActivation::SquaredRelu, ..LLAMA.style },
+        eps: 1e-5,
+        activation: "relu2",
+        ..LLAMA
+    },
     Family { name: "cohere", theta: 500_000.0, ..COHERE },
     Family {
         name: "cohere2",
@@ -248,7 +258,7 @@ static FAMILIES: [Family; 35] = [
             kept: LayerLocals::Outputs,
             names: Names::GPT2,
             plan: NO_PLAN,
-            gelu: Gelu::New,
+            activation: MlpActivation::NewGelu,
             ..LLAMA.style
         },
         attention_bias: (true, Biases::All),
@@ -272,7 +282,7 @@ static FAMILIES: [Family; 35] = [
             norms_made: NormsMade::First,
             names: Names::NEOX,
             plan: TensorPlan { head: "embed_out", ..TensorPlan::LLAMA },
-            gelu: Gelu::Exact,
+            activation: MlpActivation::Gelu,
             ..LLAMA.style
         },
         attention_bias: (true, Biases::All),
@@ -393,6 +403,23 @@ static FAMILIES: [Family; 35] = [
         ..LLAMA
     },
     Family {
+        name: "nemotron",
+        style: Style {
+            norm: NormKind::CentredLayer,
+            rotation: Rotation::BeforeRest,
+            ungated: true,
+            names: Names::ARCEE,
+            plan: NO_PLAN,
+            activation: MlpActivation::SquaredRelu,
+            ..LLAMA.style
+        },
+        eps: 1e-5,
+        rotated: 0.5,
+        activation: "relu2",
+        own_keys: &["mlp_bias", "norm_eps", "partial_rotary_factor"],
+        ..LLAMA
+    },
+    Family {
         name: "olmo",
         style: Style { norm: NormKind::Bare, rotation: Rotation::Wide, ..LLAMA.style },
         eps: 1e-5,
@@ -426,6 +453,29 @@ static FAMILIES: [Family; 35] = [
         ..LLAMA
     },
     Family {
+        name: "opt",
+        style: Style {
+            norm: NormKind::Layer,
+            mlp_biases: true,
+            ungated: true,
+            norms_made: NormsMade::BehindEach,
+            counts_mask: true,
+            scales_queries: true,
+            names: Names::OPT,
+            plan: NO_PLAN,
+            activation: MlpActivation::Relu,
+            ..LLAMA.style
+        },
+        attention_bias: (true, Biases::All),
+        vocab: Some(50_272),
+        tied: true,
+        eps: 1e-5,
+        padding: Some(1),
+        activation: "relu",
+        own_keys: OptKeys::OWN,
+        ..LLAMA
+    },
+    Family {
         name: "phi",
         style: Style {
             norm: NormKind::Layer,
@@ -437,7 +487,7 @@ static FAMILIES: [Family; 35] = [
             norms_made: NormsMade::VeryLast,
             kept: LayerLocals::Rotated,
             names: Names::PHI,
-            gelu: Gelu::New,
+            activation: MlpActivation::NewGelu,
             ..LLAMA.style
         },
         attention_bias: NO_BIAS,

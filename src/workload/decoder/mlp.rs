@@ -10,7 +10,7 @@ use super::super::lora::{Adaptable, Lora, Target};
 use super::super::parameters::Parameters;
 use super::experts::SparseMlp;
 use super::sizes::{DecoderSizes, DropoutPlace};
-use super::style::{Gelu, LayerFusion, Style};
+use super::style::{LayerFusion, MlpActivation, Style};
 
 /// An MLP, or experts in its place.
 pub(super) struct Mlp {
@@ -25,10 +25,10 @@ enum MlpKind {
     Sparse(Box<SparseMlp>),
 }
 
-/// `c_proj(gelu(c_fc(x)))`.
+/// `c_proj(gelu(c_fc(x)))`, or another activation.
 struct PlainMlp {
     scope: NameId,
-    gelu: Gelu,
+    activation: MlpActivation,
     names: [Target; 2],
     first: Adaptable,
     second: Adaptable,
@@ -44,7 +44,8 @@ impl Mlp {
         sizes: &DecoderSizes,
     ) -> OpResult<Self> {
         let DecoderSizes { width, hidden, style, .. } = *sizes;
-        let gate = if style.gemma { Gate::Gelu { tanh: style.gelu == Gelu::Tanh } } else { Gate::Silu };
+        let gate =
+            if style.gemma { Gate::Gelu { tanh: style.activation == MlpActivation::GeluTanh } } else { Gate::Silu };
         let ends = [width, hidden];
         let kind = match sizes.experts.filter(|experts| experts.layers.has(layer)) {
             Some(experts) => {
@@ -61,15 +62,16 @@ impl Mlp {
     }
 
     /// The output, and what else the layer gets, which it holds to its end.
-    pub fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<(Tensor, Option<Tensor>)> {
+    pub fn forward(&self, cx: &mut Context, input: Tensor) -> OpResult<(Tensor, Option<Tensor>)> {
         let (output, beside) = match &self.kind {
-            MlpKind::Gated(mlp) => (whole_or_tiled(cx, mlp, input)?, None),
-            MlpKind::Plain(mlp) => (whole_or_tiled(cx, mlp, input)?, None),
+            MlpKind::Gated(mlp) => (whole_or_tiled(cx, mlp, &input)?, None),
+            MlpKind::Plain(mlp) if !cx.tiles_mlps() => (mlp.run(cx, input)?, None),
+            MlpKind::Plain(mlp) => (whole_or_tiled(cx, mlp, &input)?, None),
             MlpKind::Sparse(_) if cx.tiles_mlps() => {
                 let text = "experts run whole: there are no tiles of them; leave --tiled-mlp out".to_owned();
                 return Err(TrainError::Workload(text).into());
             }
-            MlpKind::Sparse(experts) => experts.forward(cx, input)?,
+            MlpKind::Sparse(experts) => experts.forward(cx, &input)?,
         };
         Ok((cx.dropout(&output, self.dropout)?, beside))
     }
@@ -118,21 +120,32 @@ impl PlainMlp {
         let names = style.names.mlp;
         let first = make(cx, all, &format!("{name}.{}", names[0].word()), [width, hidden])?;
         let second = make(cx, all, &format!("{name}.{}", names[1].word()), [hidden, width])?;
-        Ok(Self { scope: cx.memory().name(name), gelu: style.gelu, names, first, second })
+        Ok(Self { scope: cx.memory().name(name), activation: style.activation, names, first, second })
     }
 }
 
-impl Repeatable for PlainMlp {
-    fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
+impl PlainMlp {
+    /// What it makes of `input`, which goes behind the first layer where nobody else has it.
+    fn run(&self, cx: &mut Context, input: Tensor) -> OpResult<Tensor> {
         let activated = {
-            let hidden = self.first.forward(cx, input)?;
-            cx.within(self.scope, |cx| match self.gelu {
-                Gelu::New => cx.new_gelu(&hidden),
-                form => cx.gelu(&hidden, form == Gelu::Tanh),
+            let hidden = self.first.forward(cx, &input)?;
+            drop(input);
+            cx.within(self.scope, |cx| match self.activation {
+                MlpActivation::GeluTanh => cx.gelu(&hidden, true),
+                MlpActivation::Gelu => cx.gelu(&hidden, false),
+                MlpActivation::NewGelu => cx.new_gelu(&hidden),
+                MlpActivation::Relu => cx.relu(&hidden),
+                MlpActivation::SquaredRelu => cx.squared_relu(&hidden),
             })?
         };
         let output = self.second.forward(cx, &activated)?;
         cx.put_out(self.scope, &output);
         Ok(output)
+    }
+}
+
+impl Repeatable for PlainMlp {
+    fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
+        self.run(cx, input.clone())
     }
 }

@@ -62,6 +62,8 @@ pub enum Rotation {
     Plain,
     /// The same in f32, cast back (OLMo).
     Wide,
+    /// The same, and the rest of a head is joined to what is rotated when both are (Nemotron).
+    BeforeRest,
     /// Neighbours are pairs (GLM).
     Neighbours,
     /// The same in f32, cast back (ERNIE 4.5).
@@ -109,6 +111,8 @@ pub enum NormsMade {
     InTurn,
     /// Behind attention, before the MLP (GraniteMoE).
     Between,
+    /// Each behind what it stands before; the one behind all layers is made before them (OPT).
+    BehindEach,
     /// Before them, and the MLP before attention (Granite 4).
     BeforeMlp,
 }
@@ -151,16 +155,20 @@ impl LayerLocals {
     }
 }
 
-/// The form of GELU.
+/// What hidden values of an MLP without a gate go through, or what Gemma's gates do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Gelu {
-    /// By tanh, as one op (`gelu_pytorch_tanh`).
+pub enum MlpActivation {
+    /// GELU by tanh, as one op (`gelu_pytorch_tanh`).
     #[default]
-    Tanh,
-    /// By the error function (`gelu`).
-    Exact,
-    /// By tanh, op by op (`gelu_new`).
-    New,
+    GeluTanh,
+    /// GELU by the error function (`gelu`).
+    Gelu,
+    /// GELU by tanh, op by op (`gelu_new`).
+    NewGelu,
+    /// What is positive (`relu`).
+    Relu,
+    /// The same, squared (`relu2`).
+    SquaredRelu,
 }
 
 /// How a decoder's parts differ from Llama's.
@@ -194,6 +202,10 @@ pub struct Style {
     pub packed: PackedMlp,
     /// What is told of positions.
     pub told: PositionUse,
+    /// Learned positions are counted from a mask, which the model makes where it is given none (OPT).
+    pub counts_mask: bool,
+    /// Queries are scaled where they are projected, not their products with keys; they are made behind keys and values (OPT).
+    pub scales_queries: bool,
     /// Its class initialises rotary frequencies once more (Hunyuan).
     pub turns_anew: bool,
     /// What lives longer than it is needed.
@@ -204,6 +216,6 @@ pub struct Style {
     pub plan: TensorPlan,
     /// Gates go through GELU, and embeddings are multiplied by the root of their width (Gemma).
     pub gemma: bool,
-    /// The form of that GELU, or of an MLP without a gate.
-    pub gelu: Gelu,
+    /// The form of that GELU, or what an MLP without a gate has.
+    pub activation: MlpActivation,
 }
