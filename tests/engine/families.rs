@@ -241,6 +241,12 @@ fn a_key_of_another_family_is_named() {
         ("granitemoe-mini", "num_local_experts", json!(0), "num_local_experts is 0; use 1 at least"),
         ("granitemoe-mini", "num_experts_per_tok", json!(9), "num_experts_per_tok is 9 of 8 experts; use 8 at most"),
         ("exaone4-window", "layer_types", json!(null), "sliding_window_pattern is a word; give layer_types beside it"),
+        ("opt-mini", "do_layer_norm_before", json!(false), "do_layer_norm_before asks for something that is not there"),
+        ("opt-mini", "word_embed_proj_dim", json!(32), "word_embed_proj_dim asks for something that is not there"),
+        ("opt-mini", "activation_function", json!("gelu"), "the activation 'gelu' of opt is not there; there is relu"),
+        ("opt-mini", "dropout", json!(1.0), "dropout is 1; use a number from 0 on, below 1"),
+        ("llama-biased", "ffn_dim", json!(256), "ffn_dim asks for something that llama does not have"),
+        ("llama-biased", "enable_bias", json!(true), "enable_bias asks for something that llama does not have"),
         ("llama-biased", "norm_eps", json!(1e-5), "norm_eps asks for something that llama does not have"),
         ("arcee-mini", "hidden_act", json!("silu"), "the activation 'silu' of arcee is not there; there is relu2"),
         ("exaone4-mini", "attention_bias", json!(true), "attention_bias asks for something that exaone4 does not have"),
@@ -269,12 +275,16 @@ fn a_key_of_another_family_is_named() {
 /// Whose embeddings of positions end, on a card with an error that says nothing of them.
 #[test]
 fn samples_are_no_longer_than_learned_positions() {
-    let build = |seq: usize, data: Data| {
-        let entry = WorkloadEntry::of_config("mine", serde_json::from_value(minis()["gpt2-mini"].clone()).unwrap());
+    let build_of = |mini: &str, seq: usize, data: Data| {
+        let entry = WorkloadEntry::of_config("mine", serde_json::from_value(minis()[mini].clone()).unwrap());
         let sizes = Sizes { seq: Some(Extent::nearest(seq)), ..Sizes::default() };
         entry.workload(sizes, data, 1).map(drop).map_err(|error| error.to_string())
     };
+    let build = |seq, data| build_of("gpt2-mini", seq, data);
     let lengths = |longest| Data::Lengths(Lengths::new(vec![5, longest], None, 1).unwrap());
+    let words = "max_position_embeddings is 128, and samples have 129; use --seq 128 at most";
+    assert_eq!(build_of("opt-mini", 128, Data::Reference), Ok(()));
+    assert_eq!(build_of("opt-mini", 129, Data::Reference), Err(format!("mine: {words}")));
     assert_eq!(build(128, Data::Reference), Ok(()));
     assert_eq!(build(128, lengths(128)), Ok(()));
     let words = "n_positions is 128, and samples have 129; use --seq 128 at most";

@@ -57,6 +57,8 @@ const MINI: DecoderSizes = DecoderSizes {
         norms_made: NormsMade::Last,
         packed: PackedMlp::PHI,
         told: PositionUse::Both,
+        counts_mask: false,
+        scales_queries: false,
         turns_anew: false,
         kept: LayerLocals::Nothing,
         names: Names::LLAMA,

@@ -48,7 +48,7 @@ mod wide_norm;
 pub use attention::{EagerScores, SideBySide};
 pub use batch_norm::RunningStatistics;
 pub use by_hand::AttentionOutput;
-pub use causal::NextLabels;
+pub use causal::{CountedPositions, NextLabels};
 pub use clamped_experts::ClampedExperts;
 pub use dora::DetachedGraph;
 pub use experts::{RouterRule, Routes};

@@ -5,6 +5,7 @@ use super::super::plan::{ExpertFiles, TensorPair, TensorPlan};
 use super::family::{Family, OwnExperts, WindowRule};
 use super::gpt2::Gpt2Keys;
 use super::names::Names;
+use super::opt::OptKeys;
 use super::style::{
     Biases, HeadNorms, LayerFusion, LayerLocals, MlpActivation, NormPlaces, NormsMade, PositionUse, Rotation, Style,
 };
@@ -62,6 +63,8 @@ const LLAMA: Family = Family {
         norms_made: NormsMade::Last,
         packed: PackedMlp::PHI,
         told: PositionUse::Both,
+        counts_mask: false,
+        scales_queries: false,
         turns_anew: false,
         kept: LayerLocals::Nothing,
         names: Names::LLAMA,
@@ -155,7 +158,7 @@ const GLM: Family = Family {
 };
 
 /// All, in the order of their names.
-static FAMILIES: [Family; 37] = [
+static FAMILIES: [Family; 38] = [
     Family {
         name: "arcee",
         style: Style { ungated: true, names: Names::ARCEE, activation: MlpActivation::SquaredRelu, ..LLAMA.style },
@@ -447,6 +450,29 @@ static FAMILIES: [Family; 37] = [
         padding: Some(1),
         experts: Some(OwnExperts { count: 64, chosen: 8, ..EXPERTS }),
         own_keys: &["norm_topk_prob", "num_experts", "num_experts_per_tok", "num_local_experts"],
+        ..LLAMA
+    },
+    Family {
+        name: "opt",
+        style: Style {
+            norm: NormKind::Layer,
+            mlp_biases: true,
+            ungated: true,
+            norms_made: NormsMade::BehindEach,
+            counts_mask: true,
+            scales_queries: true,
+            names: Names::OPT,
+            plan: NO_PLAN,
+            activation: MlpActivation::Relu,
+            ..LLAMA.style
+        },
+        attention_bias: (true, Biases::All),
+        vocab: Some(50_272),
+        tied: true,
+        eps: 1e-5,
+        padding: Some(1),
+        activation: "relu",
+        own_keys: OptKeys::OWN,
         ..LLAMA
     },
     Family {

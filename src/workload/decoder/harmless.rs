@@ -1,7 +1,7 @@
 //! Keys of a `config.json` that nobody here reads, whatever they say.
 
 /// Keys that change neither memory nor arithmetic of a training step.
-pub(super) const HARMLESS: [&str; 120] = [
+pub(super) const HARMLESS: [&str; 121] = [
     "_attn_implementation",
     "_attn_implementation_autoset",
     "_name_or_path",
@@ -38,6 +38,7 @@ pub(super) const HARMLESS: [&str; 120] = [
     "im_newline_id",
     "im_start_id",
     "init_method",
+    "init_std",
     "initial_context_length",
     "initializer_range",
     "interpolate_factor",

@@ -14,6 +14,7 @@ mod layer;
 mod mlp;
 mod model;
 mod names;
+mod opt;
 mod pattern;
 mod pixtral;
 mod rope;

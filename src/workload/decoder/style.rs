@@ -111,6 +111,8 @@ pub enum NormsMade {
     InTurn,
     /// Behind attention, before the MLP (GraniteMoE).
     Between,
+    /// Each behind what it stands before; the one behind all layers is made before them (OPT).
+    BehindEach,
     /// Before them, and the MLP before attention (Granite 4).
     BeforeMlp,
 }
@@ -163,7 +165,9 @@ pub enum MlpActivation {
     Gelu,
     /// GELU by tanh, op by op (`gelu_new`).
     NewGelu,
-    /// What is positive, squared (`relu2`).
+    /// What is positive (`relu`).
+    Relu,
+    /// The same, squared (`relu2`).
     SquaredRelu,
 }
 
@@ -198,6 +202,10 @@ pub struct Style {
     pub packed: PackedMlp,
     /// What is told of positions.
     pub told: PositionUse,
+    /// Learned positions are counted from a mask, which the model makes where it is given none (OPT).
+    pub counts_mask: bool,
+    /// Queries are scaled where they are projected, not their products with keys; they are made behind keys and values (OPT).
+    pub scales_queries: bool,
     /// Its class initialises rotary frequencies once more (Hunyuan).
     pub turns_anew: bool,
     /// What lives longer than it is needed.
