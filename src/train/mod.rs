@@ -61,7 +61,7 @@ pub use observer::{Answer, Observer, SafePoint};
 pub use ops::{
     AddNormOutput, AttentionOutput, ClampedExperts, CountedPositions, DetachedGraph, EagerScores, FourBitWeight,
     MaskShape, NextLabels, NormOutputs, PositionScale, RotaryTables, RouterRule, Routes, RunningStatistics, SdpaMask,
-    SideBySide, Turn,
+    SideBySide, SigmoidRule, Turn,
 };
 pub use parallel::batch_unit;
 pub use shape::Shape;

@@ -42,6 +42,7 @@ mod reduce;
 mod rms_norm;
 mod rotary;
 mod rotary_halves;
+mod sigmoid_router;
 mod tiles;
 mod wide_norm;
 
@@ -57,3 +58,4 @@ pub use masks::{MaskShape, SdpaMask};
 pub use norm::{AddNormOutput, NormOutputs};
 pub use position_scale::PositionScale;
 pub use rotary::{RotaryTables, Turn};
+pub use sigmoid_router::SigmoidRule;

@@ -140,7 +140,7 @@ impl Attention {
         let [of_queries, of_keys] = style.names.head_norms;
         let norms = match style.heads {
             HeadNorms::None | HeadNorms::Apart => None,
-            HeadNorms::Each | HeadNorms::Together | HeadNorms::Turned => {
+            HeadNorms::Each | HeadNorms::EachBehindValues | HeadNorms::Together | HeadNorms::Turned => {
                 Some([norm(of_queries, heads)?, norm(of_keys, kv_heads)?])
             }
         };
@@ -205,6 +205,7 @@ impl Attention {
         let order = match (style.heads, style.norm) {
             (HeadNorms::Together, _) | (_, NormKind::Bare) => NormOrder::Whole,
             (HeadNorms::Turned, _) => NormOrder::Turned,
+            (HeadNorms::EachBehindValues, _) => NormOrder::Projected,
             // What is normalised of a view lies as that does.
             (HeadNorms::Each, _) if style.places == NormPlaces::Behind => NormOrder::Projected,
             _ if style.kept == LayerLocals::Attention => NormOrder::Whole,
@@ -363,6 +364,7 @@ impl Attention {
                 let tables = cx.tables_of_neighbours(tables)?;
                 return cx.rotary_before_rest([&q, &k], &tables, Turn { neighbours: true, widens: false });
             }
+            Rotation::GivingWay => return cx.rotary_before_rest([&q, &k], tables, Turn::default()),
             Rotation::BeforeRest => return cx.rotary_with_parts([&q, &k], tables).map(|[whole, _parts]| whole),
             Rotation::WideNeighbours => (Turn { neighbours: true, widens: true }, &cx.tables_of_neighbours(tables)?),
             Rotation::CastNeighbours => {

@@ -340,6 +340,7 @@ impl ModelConfig {
     fn style(&self, family: &Family) -> Style {
         let heads = match (self.use_qk_norm, self.qk_layernorm) {
             _ if family.style.heads == HeadNorms::Turned => HeadNorms::Turned,
+            (Some(true), _) if family.name == "glm4_moe" => HeadNorms::EachBehindValues,
             (Some(true), _) => HeadNorms::Each,
             (_, Some(true)) if family.name == "phi" => HeadNorms::Each,
             (_, Some(true)) => HeadNorms::Apart,

@@ -1,7 +1,7 @@
 //! Keys of a `config.json` that nobody here reads, whatever they say.
 
 /// Keys that change neither memory nor arithmetic of a training step.
-pub(super) const HARMLESS: [&str; 121] = [
+pub(super) const HARMLESS: [&str; 122] = [
     "_attn_implementation",
     "_attn_implementation_autoset",
     "_name_or_path",
@@ -70,6 +70,7 @@ pub(super) const HARMLESS: [&str; 121] = [
     "normalization_function",
     "num_beam_groups",
     "num_beams",
+    "num_nextn_predict_layers",
     "num_return_sequences",
     "num_shared_expert",
     "order_of_interleaved_layers",

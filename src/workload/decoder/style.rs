@@ -32,6 +32,8 @@ pub enum HeadNorms {
     None,
     /// Head by head (Qwen3, Gemma 3).
     Each,
+    /// The same, when values are projected too (GLM-4.5).
+    EachBehindValues,
     /// All heads together (OLMo 2).
     Together,
     /// Each head with a weight of its own (StableLM).
@@ -64,6 +66,8 @@ pub enum Rotation {
     Wide,
     /// The same, and the rest of a head is joined to what is rotated when both are (Nemotron).
     BeforeRest,
+    /// The same, and what was rotated goes when the rest is joined to it, of queries before keys (GLM-4.5).
+    GivingWay,
     /// Neighbours are pairs (GLM).
     Neighbours,
     /// The same in f32, cast back (ERNIE 4.5).
