@@ -32,6 +32,11 @@ impl SecondRun {
         self.recomputed.borrow_mut().push(Some(tensor));
     }
 
+    /// The second run saves its next tensor, which nobody asks for: in the first it was gone with its graph.
+    pub fn pass_over(&self) {
+        self.recomputed.borrow_mut().push(None);
+    }
+
     /// The `index`-th saved tensor; the first call runs the segment again.
     pub fn unpack(this: &Rc<Self>, cx: &mut Context, index: usize) -> OpResult<Tensor> {
         if this.recomputed.borrow().is_empty() {

@@ -59,8 +59,9 @@ pub use member::{Member, UnevenSplit, World};
 pub use memory::Memory;
 pub use observer::{Answer, Observer, SafePoint};
 pub use ops::{
-    AddNormOutput, AttentionOutput, ClampedExperts, DetachedGraph, EagerScores, FourBitWeight, MaskShape, NextLabels,
-    NormOutputs, PositionScale, RotaryTables, RouterRule, Routes, RunningStatistics, SdpaMask, SideBySide, Turn,
+    AddNormOutput, AttentionOutput, ClampedExperts, CountedPositions, DetachedGraph, EagerScores, FourBitWeight,
+    MaskShape, NextLabels, NormOutputs, PositionScale, RotaryTables, RouterRule, Routes, RunningStatistics, SdpaMask,
+    SideBySide, SigmoidRule, Turn,
 };
 pub use parallel::batch_unit;
 pub use shape::Shape;

@@ -62,7 +62,18 @@ impl Context {
         Ok(saved)
     }
 
-    /// The same as a function of a program's own does, in which no checkpoint may stop its second run: PyTorch fails there, and programs
+    /// Saves a tensor for a gradient that never comes, until the handle goes: a graph that leads to no loss. A second run holds it by that
+    /// graph alone.
+    ///
+    /// # Errors
+    /// See [`Context::save`].
+    pub(crate) fn save_in_vain(&mut self, tensor: &Tensor) -> OpResult<SavedVariable> {
+        let SavedTensorHooks::Recompute(run) = &self.saving else { return self.save(tensor) };
+        run.pass_over();
+        Ok(SavedVariable::Kept(tensor.detach()))
+    }
+
+    /// Saves a tensor as a function of a program's own does, in which no checkpoint may stop its second run: PyTorch fails there, and programs
     /// turn the early stop off (`set_checkpoint_early_stop(False)`).
     pub(crate) fn save_within_function(&mut self, tensor: &Tensor) -> OpResult<SavedVariable> {
         let SavedTensorHooks::Recompute(run) = &self.saving else { return self.save(tensor) };

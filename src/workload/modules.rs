@@ -205,6 +205,12 @@ impl Repeatable for Linear {
 }
 
 impl Linear {
+    /// What it makes of `input` with both in f32; it has no bias, and is whole.
+    pub fn forward_in_f32(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
+        let run = |cx: &mut Context| cx.linear_in_f32(input, &self.weight);
+        cx.module(self.scope, |cx| cx.with_parameters(self.parameters(), run))
+    }
+
     /// What it makes where torchao may have converted it: in 8 bits, if its sizes allow that.
     pub fn converted_forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
         // It knows `nn.Linear` alone.

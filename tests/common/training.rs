@@ -107,6 +107,10 @@ pub fn variant(name: &str, batch: usize) -> Config {
             (config.amp, config.checkpointing) = (Amp::Bf16, Checkpointing::Every(NonZero::new(2).unwrap()));
         }
         "bf16ckpt" => (config.amp, config.checkpointing) = (Amp::Bf16, Checkpointing::ALL),
+        "ckptreentrant" => config.checkpointing = Checkpointing::Reentrant(NonZero::<usize>::MIN),
+        "bf16ckptreentrant" => {
+            (config.amp, config.checkpointing) = (Amp::Bf16, Checkpointing::Reentrant(NonZero::<usize>::MIN));
+        }
         "accum2bf16" => (config.amp, config.accumulation) = (Amp::Bf16, 2),
         "ckptaccum2" => (config.checkpointing, config.accumulation) = (Checkpointing::ALL, 2),
         "bare" => config.drop_output = true,

@@ -299,6 +299,13 @@ fn gpt_mini_asks_as_pytorch_does() {
     check("gpt-mini", &ALL);
 }
 
+/// Segments run again with graphs of their own; the first of the mlp is given data, and has no gradient to run again for.
+#[test]
+fn reentrant_checkpoints_ask_as_pytorch_does() {
+    check("mlp-mini", &["ckptreentrant", "bf16ckptreentrant"]);
+    check("gpt-mini", &["ckptreentrant", "bf16ckptreentrant"]);
+}
+
 /// The model's output is gone before backward.
 #[test]
 fn loops_that_keep_the_loss_alone_ask_as_pytorch_does() {

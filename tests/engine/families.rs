@@ -165,6 +165,13 @@ fn a_key_of_another_family_is_named() {
         ("gemma1-mini", "hidden_size", json!(null), "hidden_size is missing; a config.json of this family has it"),
         ("gemma1-mini", "num_hidden_layers", json!(null), "num_hidden_layers is missing; a config.json has it"),
         ("mixtral-mini", "moe_intermediate_size", json!(8), "moe_intermediate_size asks for something that mixtral"),
+        ("glm4moe-mini", "n_group", json!(3), "n_group is 3 of 8 experts; use a number that leaves each group two"),
+        ("glm4moe-mini", "n_group", json!(8), "n_group is 8 of 8 experts; use a number that leaves each group two"),
+        ("glm4moe-mini", "topk_group", json!(2), "topk_group is 2 of 1 groups; use 1 at most"),
+        ("glm4moe-norms", "num_experts_per_tok", json!(5), "num_experts_per_tok is 5 of 4 experts in topk_group"),
+        ("glm4moe-mini", "num_experts_per_tok", json!(9), "num_experts_per_tok is 9 of 8 experts; use 8 at most"),
+        ("qwen3moe-mini", "n_group", json!(2), "n_group asks for something that qwen3_moe does not have"),
+        ("mixtral-mini", "first_k_dense_replace", json!(1), "first_k_dense_replace asks for something that mixtral"),
         ("mixtral-mini", "output_router_logits", json!(true), "output_router_logits asks for something that is not"),
         ("mixtral-mini", "router_jitter_noise", json!(0.1), "router_jitter_noise asks for something that is not"),
         ("mixtral-mini", "num_experts_per_tok", json!(5), "num_experts_per_tok is 5 of 4 experts; use 4 at most"),
@@ -241,6 +248,12 @@ fn a_key_of_another_family_is_named() {
         ("granitemoe-mini", "num_local_experts", json!(0), "num_local_experts is 0; use 1 at least"),
         ("granitemoe-mini", "num_experts_per_tok", json!(9), "num_experts_per_tok is 9 of 8 experts; use 8 at most"),
         ("exaone4-window", "layer_types", json!(null), "sliding_window_pattern is a word; give layer_types beside it"),
+        ("opt-mini", "do_layer_norm_before", json!(false), "do_layer_norm_before asks for something that is not there"),
+        ("opt-mini", "word_embed_proj_dim", json!(32), "word_embed_proj_dim asks for something that is not there"),
+        ("opt-mini", "activation_function", json!("gelu"), "the activation 'gelu' of opt is not there; there is relu"),
+        ("opt-mini", "dropout", json!(1.0), "dropout is 1; use a number from 0 on, below 1"),
+        ("llama-biased", "ffn_dim", json!(256), "ffn_dim asks for something that llama does not have"),
+        ("llama-biased", "enable_bias", json!(true), "enable_bias asks for something that llama does not have"),
         ("llama-biased", "norm_eps", json!(1e-5), "norm_eps asks for something that llama does not have"),
         ("arcee-mini", "hidden_act", json!("silu"), "the activation 'silu' of arcee is not there; there is relu2"),
         ("exaone4-mini", "attention_bias", json!(true), "attention_bias asks for something that exaone4 does not have"),
@@ -269,12 +282,16 @@ fn a_key_of_another_family_is_named() {
 /// Whose embeddings of positions end, on a card with an error that says nothing of them.
 #[test]
 fn samples_are_no_longer_than_learned_positions() {
-    let build = |seq: usize, data: Data| {
-        let entry = WorkloadEntry::of_config("mine", serde_json::from_value(minis()["gpt2-mini"].clone()).unwrap());
+    let build_of = |mini: &str, seq: usize, data: Data| {
+        let entry = WorkloadEntry::of_config("mine", serde_json::from_value(minis()[mini].clone()).unwrap());
         let sizes = Sizes { seq: Some(Extent::nearest(seq)), ..Sizes::default() };
         entry.workload(sizes, data, 1).map(drop).map_err(|error| error.to_string())
     };
+    let build = |seq, data| build_of("gpt2-mini", seq, data);
     let lengths = |longest| Data::Lengths(Lengths::new(vec![5, longest], None, 1).unwrap());
+    let words = "max_position_embeddings is 128, and samples have 129; use --seq 128 at most";
+    assert_eq!(build_of("opt-mini", 128, Data::Reference), Ok(()));
+    assert_eq!(build_of("opt-mini", 129, Data::Reference), Err(format!("mine: {words}")));
     assert_eq!(build(128, Data::Reference), Ok(()));
     assert_eq!(build(128, lengths(128)), Ok(()));
     let words = "n_positions is 128, and samples have 129; use --seq 128 at most";

@@ -9,8 +9,8 @@ use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::model::Category;
 use vramlab::train::{
     AttentionKernel, ClampedExperts, Context, EagerScores, Interrupt, Libraries, LossHead, MaskShape, Memory,
-    NextLabels, OpResult, PositionScale, Repeatable, RouterRule, RunningStatistics, Shape, SideBySide, Tensor, Turn,
-    checkpoint,
+    NextLabels, OpResult, PositionScale, Repeatable, RouterRule, RunningStatistics, Shape, SideBySide, SigmoidRule,
+    Tensor, Turn, checkpoint,
 };
 use vramlab::units::Bytes;
 
@@ -435,6 +435,57 @@ fn sinks_take_their_share_of_the_weights() {
     let score = 0.5 * (q[2] * k[2] + q[3] * k[3]);
     let share = score.exp() / (score.exp() + 2.0_f64.exp());
     assert!((some[2] - share * plain[2]).abs() < 1e-12 && (some[0] - plain[0]).abs() < 1e-12);
+}
+
+/// Two of six experts for each row, of the two of three groups that weigh most.
+#[test]
+fn experts_in_groups_have_the_gradients_of_their_formula() {
+    let rule = RouterRule { chosen: 2, normalises: true, narrows: false, widens: false, of_chosen: false };
+    let sigmoid = SigmoidRule { groups: 3, chosen_groups: 2, factor: 2.5 };
+    let program = move |cx: &mut Context, p: &[Tensor]| {
+        let rows = cx.as_matrix(&p[0]);
+        let larger = cx.scale(&rows, 4.0, "larger rows")?;
+        let logits = cx.linear(&larger, &p[1], None)?;
+        let correction = cx.buffer("correction", Shape::new(&[6]), DType::F32, 0.0)?;
+        let routes = cx.routes_by_sigmoid(logits, (rule, sigmoid), &correction)?;
+        cx.experts(&rows, &routes, [&p[2], &p[3]], false)
+    };
+    let shapes: [&[usize]; 4] = [&[2, 3, 4], &[6, 4], &[6, 6, 4], &[6, 4, 3]];
+    check(&shapes, &program);
+
+    // The same by hand.
+    let p: Vec<Vec<f64>> = shapes.iter().zip(1..).map(|(shape, seed)| values(seed, shape.iter().product())).collect();
+    let mut cx = context();
+    let given: Vec<Tensor> = shapes.iter().zip(&p).map(|(shape, p)| tensor(&cx, shape, DType::F64, p)).collect();
+    let made = program(&mut cx, &given).unwrap();
+    let (mut outside, mut expected) = (0, Vec::new());
+    for x in p[0].chunks(4) {
+        let sigmoid_of = |e: usize| 1.0 / (1.0 + (-4.0 * (0..4).map(|i| x[i] * p[1][4 * e + i]).sum::<f64>()).exp());
+        let weights: Vec<f64> = (0..6).map(sigmoid_of).collect();
+        let mut groups = [0, 1, 2];
+        groups.sort_by(|a, b| (weights[2 * b] + weights[2 * b + 1]).total_cmp(&(weights[2 * a] + weights[2 * a + 1])));
+        let by_weight = |all: &mut Vec<usize>| all.sort_by(|a, b| weights[*b].total_cmp(&weights[*a]));
+        let mut all: Vec<usize> = (0..6).collect();
+        let mut inside: Vec<usize> = groups[..2].iter().flat_map(|g| [2 * g, 2 * g + 1]).collect();
+        by_weight(&mut all);
+        by_weight(&mut inside);
+        outside += usize::from(all[..2] != inside[..2]);
+        let mut sum = vec![0.0; 4];
+        for &e in &inside[..2] {
+            let share = 2.5 * weights[e] / (weights[inside[0]] + weights[inside[1]]);
+            let both: Vec<f64> = (0..6).map(|j| (0..4).map(|i| x[i] * p[2][24 * e + 4 * j + i]).sum()).collect();
+            for (o, sum) in sum.iter_mut().enumerate() {
+                let hidden =
+                    (0..3).map(|j| both[j] / (1.0 + (-both[j]).exp()) * both[3 + j] * p[3][12 * e + 3 * o + j]);
+                *sum += share * hidden.sum::<f64>();
+            }
+        }
+        expected.extend(sum);
+    }
+    assert!(outside > 0, "groups decide nothing here");
+    for (ours, theirs) in decode(&cx, &made).iter().zip(&expected) {
+        assert!((ours - theirs).abs() < 1e-12, "{ours} for {theirs}");
+    }
 }
 
 /// Two of three experts for each row, some of whose gates are clamped.

@@ -8,7 +8,7 @@ use crate::tape::Gradients;
 use crate::tensor::Tensor;
 use vramlab_device::{DType, kernels};
 
-use super::embedding::{SCAN_TILE, scan_storage};
+use super::embedding::{SCAN_TILE, float_scan_storage, scan_storage};
 
 /// Targets of positions that don't count: PyTorch's default `ignore_index`.
 const IGNORED: f64 = -100.0;
@@ -31,6 +31,14 @@ impl NextLabels<'_> {
     }
 }
 
+/// Positions that were counted from a mask of padding, and that mask.
+pub struct CountedPositions {
+    /// i64, (samples, rows), from 0 on.
+    pub positions: Tensor,
+    /// The mask that was given, or ones in f32.
+    pub mask: Tensor,
+}
+
 impl Context {
     /// The positions of `tokens` (batch, rows), i64: `torch.arange(rows) + past`.
     ///
@@ -44,6 +52,71 @@ impl Context {
             cx.launch(kernels::Elementwise::Cast { src: counted.operand(), dst: positions.operand() })?;
             drop(counted);
             Ok(positions)
+        })
+    }
+
+    /// The positions of samples of `[samples, rows]`, i64 of that shape, as they are counted from a mask of padding, or from one of ones in f32
+    /// where there is none: `(mask.cumsum(1) * mask - 1).long()`. Padding stands behind, so tokens are counted from 0 whatever it says.
+    ///
+    /// # Errors
+    /// Out of memory, a failed copy.
+    pub fn positions_of_mask(
+        &mut self,
+        mask: Option<&Tensor>,
+        [samples, rows]: [usize; 2],
+    ) -> OpResult<CountedPositions> {
+        self.op("positions", |cx| {
+            let shape = Shape::new(&[samples, rows]);
+            let mask = match mask {
+                Some(mask) => mask.clone(),
+                None => cx.activation(shape, DType::F32, "mask of ones")?,
+            };
+            let number = |what| cx.temporary(shape, mask.dtype(), what);
+            let counted = number("tokens so far")?;
+            // One row is summed by CUB, several by a kernel of PyTorch's.
+            if samples == 1 {
+                let bytes = match mask.dtype() {
+                    DType::I64 => scan_storage(rows.div_ceil(SCAN_TILE)),
+                    _ => float_scan_storage(rows),
+                };
+                drop(cx.scratch(bytes, "scan storage")?);
+            }
+            let of_tokens = number("tokens so far of tokens")?;
+            let from_0 = number("positions as floats")?;
+            drop(of_tokens);
+            let positions = match mask.dtype() {
+                DType::I64 => from_0,
+                _ => {
+                    let positions = cx.activation(shape, DType::I64, "positions")?;
+                    drop(from_0);
+                    positions
+                }
+            };
+            drop(counted);
+            cx.write_positions(&positions, 0)?;
+            Ok(CountedPositions { positions, mask })
+        })
+    }
+
+    /// The same positions, `before` further on: rows of a table that has others before that of the first.
+    ///
+    /// # Errors
+    /// Out of memory, a failed copy.
+    pub fn shifted_positions(&mut self, positions: &Tensor, before: usize) -> OpResult<Tensor> {
+        self.op("add", |cx| {
+            let shifted = cx.activation(positions.shape(), DType::I64, "rows of positions")?;
+            cx.write_positions(&shifted, before)?;
+            Ok(shifted)
+        })
+    }
+
+    fn write_positions(&self, to: &Tensor, first: usize) -> OpResult<()> {
+        let rows = to.shape().last().max(1);
+        self.memory().fill(to, |begin, bytes| {
+            for (i, element) in bytes.as_chunks_mut().0.iter_mut().enumerate() {
+                let position = (begin + i) % rows + first;
+                *element = i64::try_from(position).unwrap_or(i64::MAX).to_le_bytes();
+            }
         })
     }
 

@@ -164,6 +164,7 @@ impl Context {
                 return Ok(output);
             }
             let (shape, dtype, rows) = (columns.shape(), input.dtype(), input.numel() / columns.numel().max(1));
+            let wider_than_factors = input.shape().dims().len() > 2;
             let source = cx.record("mulBackward", [Some(columns), Some(input), None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let [input, columns] = [&saved_input, &saved_columns]
@@ -184,11 +185,11 @@ impl Context {
                 let products = input.as_ref().map(|input| times(input, "gradient of each factor")).transpose()?;
                 // What a checkpoint recomputed goes here; what the node saved goes with the node.
                 drop((input, columns));
-                let to_columns = match products {
-                    Some(products) => {
-                        Some(cx.sum_rows(&products, rows, shape, "gradient of the factors")?.marked_as_view())
-                    }
-                    None => None,
+                let sum = |products| cx.sum_rows(&products, rows, shape, "gradient of the factors");
+                // Of more dimensions than the factors have it is a view of what was summed.
+                let to_columns = match products.map(sum).transpose()? {
+                    Some(to_columns) if wider_than_factors => Some(to_columns.marked_as_view()),
+                    to_columns => to_columns,
                 };
                 let to_input = to_input.map(|to_input| cx.cast_gradient(&to_input, dtype)).transpose()?;
                 drop((saved_input, saved_columns));

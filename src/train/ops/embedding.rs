@@ -200,6 +200,14 @@ pub(super) const fn scan_storage(tiles: usize) -> usize {
     (8 * (tiles + 32)).next_multiple_of(PIECE) + 2 * PIECE + PIECE - 1
 }
 
+/// Elements of f32 that one thread block of a scan takes.
+const FLOAT_SCAN_TILE: usize = 1920;
+
+/// Storage of a scan of `n` elements of f32: value and state of a thread block are one word.
+pub(super) const fn float_scan_storage(n: usize) -> usize {
+    (8 * n.div_ceil(FLOAT_SCAN_TILE)).next_multiple_of(PIECE) + 2 * PIECE + PIECE - 1
+}
+
 fn too_many_dimensions() -> Interrupt {
     TrainError::Workload("indices of four dimensions have no rows to look up; give them fewer".into()).into()
 }
@@ -240,6 +248,10 @@ mod tests {
         }
         for (segments, bytes) in [(256_usize, 1279), (8192, 1279), (52_000, 2047), (60_000, 2303), (70_000, 2303)] {
             assert_eq!(scan_storage(segments.div_ceil(SCAN_TILE)), bytes, "{segments} segments");
+        }
+        // Of floats, as `torch.cumsum` asked on a card that was not there.
+        for (n, bytes) in [(64, 1023), (32_768, 1023), (65_536, 1279), (2_097_152, 9727), (8_388_608, 35_839)] {
+            assert_eq!(float_scan_storage(n), bytes, "{n} floats");
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
-use vramlab_device::{DType, MatrixView, kernels};
+use vramlab_device::{DType, MatrixView, Operand, kernels};
 
 use super::embedding::sort_storage;
 
@@ -61,6 +61,11 @@ pub(super) enum Lie {
 }
 
 impl Routes {
+    /// What a router made of `logits`.
+    pub(super) const fn new(logits: Tensor, shares: Tensor, experts: Tensor) -> Self {
+        Self { _logits: logits, shares, experts }
+    }
+
     /// What the outputs of experts are multiplied by.
     #[must_use]
     pub const fn shares(&self) -> &Tensor {
@@ -112,7 +117,7 @@ impl Context {
             self.softmax_in_f32(&wide)?
         };
         let (largest, experts) = self.top_k(&probabilities, rule.chosen)?;
-        let shares = if rule.normalises { self.normalised_in_place(largest)? } else { largest };
+        let shares = if rule.normalises { self.normalised_in_place(largest, false)?.0 } else { largest };
         let shares = if rule.narrows && shares.dtype() != logits.dtype() {
             self.cast(&shares, logits.dtype(), "shares in the type of the logits")?
         } else {
@@ -200,16 +205,21 @@ impl Context {
         })
     }
 
-    /// `values /= values.sum(dim=-1, keepdim=True)`. Saves the sum and what was divided.
-    fn normalised_in_place(&mut self, values: Tensor) -> OpResult<Tensor> {
+    /// `values /= values.sum(dim=-1, keepdim=True)`, or by that sum and a number too small to count (`raised`). Saves what was divided, and
+    /// by what, which is returned too.
+    pub(super) fn normalised_in_place(&mut self, values: Tensor, raised: bool) -> OpResult<(Tensor, Tensor)> {
         self.op("div_", |cx| {
             let (shape, dtype) = (values.shape(), values.dtype());
             let (rows, k) = (shape.rows(), shape.last());
+            // Autocast sums in f32.
+            let wide = if raised && cx.autocast.dtype().is_some() && dtype != DType::F64 { DType::F32 } else { dtype };
             #[expect(clippy::cast_precision_loss, reason = "experts are few")]
             let each = k as f64;
             let of_rows = Shape::new(&[rows]);
             // The reciprocal of the sum: all that its readers want of it.
-            let sums = cx.activation(of_rows, dtype, "sum of shares")?;
+            let before = raised.then(|| cx.temporary(of_rows, wide, "sum of shares alone")).transpose()?;
+            let sums = cx.activation(of_rows, wide, "sum of shares")?;
+            drop(before);
             cx.launch(kernels::Sums::Mean {
                 src: values.operand(),
                 dst: sums.operand(),
@@ -226,7 +236,7 @@ impl Context {
             };
             if !cx.differentiates(&[&values]) {
                 divide(cx)?;
-                return Ok(values);
+                return Ok((values, sums));
             }
             let original = cx.activation(shape, dtype, "shares before their division")?;
             cx.launch(kernels::Elementwise::Cast { src: values.operand(), dst: original.operand() })?;
@@ -236,34 +246,54 @@ impl Context {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 // By their names: other, self.
                 let [reciprocals, original] = [saved[0].unpack(cx)?, saved[1].unpack(cx)?];
-                // −grad, and the quotient divided once more, before their product.
+                // The quotient, the same divided once more, and −grad, before their product.
                 let parts = [
+                    cx.temporary(shape, wide, "quotient")?,
+                    cx.temporary(shape, wide, "quotient divided")?,
                     cx.temporary(shape, dtype, "negative gradient")?,
-                    cx.temporary(shape, dtype, "quotient")?,
-                    cx.temporary(shape, dtype, "quotient divided")?,
                 ];
-                let product = cx.product_of(&grad, &original, "gradient of the divisor")?;
-                drop(parts);
-                let dst = cx.temporary(shape, dtype, "gradient of shares")?;
-                let (a, b, to) = (grad.operand(), reciprocals.operand(), dst.operand());
-                cx.launch(kernels::Elementwise::MulRows { a, b, dst: to, cols: k })?;
-                // Divided by the square of the sum.
+                let product = cx.temporary(shape, wide, "gradient of the divisor")?;
                 let of_product = product.operand();
+                let (a, b) = (grad.operand(), original.operand());
+                cx.launch(kernels::Elementwise::MulRows { a, b, dst: of_product, cols: 1 })?;
+                drop(parts);
+                let quotient = cx.temporary(shape, wide, "gradient of shares")?;
+                let b = reciprocals.operand();
+                cx.launch(kernels::Elementwise::MulRows { a, b, dst: quotient.operand(), cols: k })?;
+                // Divided by the square of the sum.
                 for _ in 0..2 {
                     cx.launch(kernels::Elementwise::MulRows { a: of_product, b, dst: of_product, cols: k })?;
                 }
-                // Sums come after the node.
+                // Casts and sums come after the node.
                 drop((original, reciprocals));
-                let sum = cx.temporary(of_rows, dtype, "gradient of the sum")?;
-                let [src, of_sum] = [&product, &sum].map(Tensor::operand);
+                let dst = cx.cast_gradient(&quotient, dtype)?;
+                drop(quotient);
+                let sum = cx.temporary(of_rows, wide, "gradient of the sum")?;
+                let of_sum = sum.operand();
+                let (src, to) = (of_product, dst.operand());
                 cx.launch(kernels::Sums::Mean { src, dst: of_sum, outer: rows, middle: k, inner: 1 })?;
                 // The negative sum of a mean; spread as the gradient of a mean, which divides once more.
                 cx.launch(kernels::Elementwise::Scale { src: of_sum, dst: of_sum, factor: -each * each })?;
-                cx.launch(kernels::Sums::MeanBackward { grad: of_sum, dst: src, outer: rows, middle: k, inner: 1 })?;
-                cx.launch(kernels::Elementwise::Add { a: to, b: src, dst: to })?;
+                let spread = |cx: &Self, over: Operand| {
+                    cx.launch(kernels::Sums::MeanBackward {
+                        grad: of_sum,
+                        dst: over,
+                        outer: rows,
+                        middle: k,
+                        inner: 1,
+                    })?;
+                    cx.launch(kernels::Elementwise::Add { a: to, b: over, dst: to })
+                };
+                if wide == dtype {
+                    spread(cx, of_product)?;
+                } else {
+                    drop((product, grad, saved));
+                    let narrow = cx.temporary(shape, dtype, "gradient of the sum of each")?;
+                    spread(cx, narrow.operand())?;
+                }
                 Ok([Some(dst), None, None])
             });
-            Ok(values.with_source(source))
+            Ok((values.with_source(source), sums))
         })
     }
 

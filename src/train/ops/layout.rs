@@ -126,6 +126,19 @@ impl Context {
         })
     }
 
+    /// `input.view(shape)`, of as many elements. Its gradient is a view as well, which autograd never adds to in place.
+    #[must_use]
+    pub fn view(&mut self, input: &Tensor, shape: Shape) -> Tensor {
+        let (view, original) = (input.reshaped(shape), input.shape());
+        if !self.differentiates(&[input]) {
+            return view;
+        }
+        let source = self.record("viewBackward", [Some(input), None, None], move |_, [grad, ..]| {
+            Ok([grad.map(|grad| grad.reshaped(original)), None, None])
+        });
+        view.with_source(source)
+    }
+
     /// An image (batch, channels, height, width) as rows (batch, height · width, channels): `flatten(2).transpose(1, 2)`, a
     /// view.
     pub fn pixels_as_rows(&mut self, image: &Tensor) -> Tensor {

@@ -82,6 +82,8 @@ pub(super) struct Attention {
     head_size: usize,
     /// Products of queries and keys are multiplied by this.
     scale: f64,
+    /// Queries are, before that.
+    query_scale: Option<f64>,
     /// What queries, keys and values are kept within.
     clip: Option<f64>,
     /// What eager scores are kept within.
@@ -113,11 +115,17 @@ impl Attention {
         }
         let mut input =
             |cx: &mut Context, part: &str, heads: usize| projection(cx, part, [width, heads * head_size], biased);
-        let projections = Projections::Apart(Box::new([
-            input(cx, Target::Query.word(), heads)?,
-            input(cx, Target::Key.word(), kv_heads)?,
-            input(cx, Target::Value.word(), kv_heads)?,
-        ]));
+        let mut each = [(Target::Query, heads), (Target::Key, kv_heads), (Target::Value, kv_heads)]
+            .map(|(target, heads)| (target.word(), heads));
+        if style.scales_queries {
+            each.rotate_left(1);
+        }
+        let [first, second, third] = each;
+        let mut made = [input(cx, first.0, first.1)?, input(cx, second.0, second.1)?, input(cx, third.0, third.1)?];
+        if style.scales_queries {
+            made.rotate_right(1);
+        }
+        let projections = Projections::Apart(Box::new(made));
         let output =
             projection(cx, style.names.output.word(), [heads * head_size, width], style.biases == Biases::All)?;
         let sinks = place.map(|place| all.weight_in(place, cx, &format!("{name}.sinks"), &[heads])).transpose()?;
@@ -132,7 +140,7 @@ impl Attention {
         let [of_queries, of_keys] = style.names.head_norms;
         let norms = match style.heads {
             HeadNorms::None | HeadNorms::Apart => None,
-            HeadNorms::Each | HeadNorms::Together | HeadNorms::Turned => {
+            HeadNorms::Each | HeadNorms::EachBehindValues | HeadNorms::Together | HeadNorms::Turned => {
                 Some([norm(of_queries, heads)?, norm(of_keys, kv_heads)?])
             }
         };
@@ -191,10 +199,13 @@ impl Attention {
             Some(multipliers) => multipliers.attention,
             None => 1.0 / sizes.query_scalar.unwrap_or(head_size as f64).sqrt(),
         };
+        let query_scale = style.scales_queries.then_some(scale);
+        let scale = if style.scales_queries { 1.0 } else { scale };
         let cap = sizes.caps.scores;
         let order = match (style.heads, style.norm) {
             (HeadNorms::Together, _) | (_, NormKind::Bare) => NormOrder::Whole,
             (HeadNorms::Turned, _) => NormOrder::Turned,
+            (HeadNorms::EachBehindValues, _) => NormOrder::Projected,
             // What is normalised of a view lies as that does.
             (HeadNorms::Each, _) if style.places == NormPlaces::Behind => NormOrder::Projected,
             _ if style.kept == LayerLocals::Attention => NormOrder::Whole,
@@ -215,20 +226,26 @@ impl Attention {
             rotation: style.rotation,
             head_size,
             scale,
+            query_scale,
             clip: sizes.clip,
             cap,
             grows,
             dropouts,
             names: style.names,
             keeps: style.kept.rotated(),
-            plain: sizes.positions.is_some(),
+            plain: style.names == Names::GPT2,
         }
     }
 
     pub fn adapt(&mut self, cx: &mut Context, all: &mut Parameters, name: &str, lora: Lora) -> OpResult<()> {
         match &mut self.projections {
             Projections::Apart(projections) => {
-                for (projection, target) in projections.iter_mut().zip([Target::Query, Target::Key, Target::Value]) {
+                let mut each: Vec<_> =
+                    projections.iter_mut().zip([Target::Query, Target::Key, Target::Value]).collect();
+                if self.query_scale.is_some() {
+                    each.rotate_left(1);
+                }
+                for (projection, target) in each {
                     projection.adapt(cx, all, name, lora, target)?;
                 }
                 self.output.adapt(cx, all, name, lora, self.names.output)
@@ -279,7 +296,16 @@ impl Attention {
                 let Some([of_q, of_k]) = &self.apart else { return Ok([q, k, v]) };
                 return Ok([of_q.forward(cx, q)?, of_k.forward(cx, k)?, v]);
             }
-            return Ok([by_head(cx, q)?, by_head(cx, k)?, by_head(cx, v)?]);
+            let q = match self.query_scale {
+                Some(scale) => {
+                    let made = q.forward(cx, input)?;
+                    let scaled = cx.within(self.scope, |cx| cx.scale(&made, scale, "scaled queries"))?;
+                    drop(made);
+                    cx.by_head_size(&scaled, self.head_size)
+                }
+                None => by_head(cx, q)?,
+            };
+            return Ok([q, by_head(cx, k)?, by_head(cx, v)?]);
         };
         let apart = |cx: &mut Context, projection: &Adaptable| {
             let made = projection.forward(cx, input)?;
@@ -338,6 +364,7 @@ impl Attention {
                 let tables = cx.tables_of_neighbours(tables)?;
                 return cx.rotary_before_rest([&q, &k], &tables, Turn { neighbours: true, widens: false });
             }
+            Rotation::GivingWay => return cx.rotary_before_rest([&q, &k], tables, Turn::default()),
             Rotation::BeforeRest => return cx.rotary_with_parts([&q, &k], tables).map(|[whole, _parts]| whole),
             Rotation::WideNeighbours => (Turn { neighbours: true, widens: true }, &cx.tables_of_neighbours(tables)?),
             Rotation::CastNeighbours => {

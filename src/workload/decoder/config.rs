@@ -17,6 +17,7 @@ use super::gpt2::Gpt2Keys;
 use super::granite4::Granite4Keys;
 use super::harmless::HARMLESS;
 use super::names::Names;
+use super::opt::OptKeys;
 use super::pattern::LayerPattern;
 use super::rope::{Rope, RopeKeys};
 use super::sizes::{DecoderSizes, DropoutPlace, Dropouts, Multipliers, SlidingWindows, SoftCaps};
@@ -109,6 +110,8 @@ pub struct ModelConfig {
     #[serde(flatten)]
     gpt2: Gpt2Keys,
     #[serde(flatten)]
+    opt: OptKeys,
+    #[serde(flatten)]
     rest: BTreeMap<String, Unread>,
 }
 
@@ -132,12 +135,17 @@ impl ModelConfig {
         let gemma2 = family.name == "gemma2";
         let positions = self.learned_positions();
         if let Some(most) = positions.filter(|most| seq.get() > *most) {
-            return Err(format!("n_positions is {most}, and samples have {}; use --seq {most} at most", seq.get()));
+            let key = if family.name == "gpt2" { "n_positions" } else { "max_position_embeddings" };
+            return Err(format!("{key} is {most}, and samples have {}; use --seq {most} at most", seq.get()));
         }
         let heads = needed("num_attention_heads", self.num_attention_heads.or(self.gpt2.n_head), family.heads)?;
         let width = self.width()?;
         if positions.is_some() && !width.is_multiple_of(heads) {
-            return Err(format!("n_embd is {width}, which {heads} heads do not divide; use a multiple of n_head"));
+            let [key, of_heads] = match family.name {
+                "gpt2" => ["n_embd", "n_head"],
+                _ => ["hidden_size", "num_attention_heads"],
+            };
+            return Err(format!("{key} is {width}, which {heads} heads do not divide; use a multiple of {of_heads}"));
         }
         let unrotated = self.unrotated(family)?;
         let windows = self.windows.windows(family, self.layers()?, unrotated)?;
@@ -153,9 +161,9 @@ impl ModelConfig {
         Ok(DecoderSizes {
             vocab: needed("vocab_size", vocab.or(self.vocab_size), family.vocab)?,
             width,
-            hidden: match positions {
-                Some(_) => self.gpt2.n_inner.map_or(4 * width, Extent::get),
-                None => self.hidden(family)?,
+            hidden: match family.name {
+                "gpt2" => self.gpt2.n_inner.map_or(4 * width, Extent::get),
+                _ => self.hidden(family)?,
             },
             layers: layers.map_or_else(|| self.layers(), |layers| Ok(layers.get()))?,
             heads,
@@ -201,8 +209,12 @@ impl ModelConfig {
     /// Positions that have embeddings of their own, where they do.
     #[must_use]
     pub fn learned_positions(&self) -> Option<usize> {
-        let learned = self.family().is_ok_and(|family| family.style.names == Names::GPT2);
-        learned.then(|| self.gpt2.positions(self.max_position_embeddings))
+        match self.family().ok()?.name {
+            "gpt2" => Some(self.gpt2.positions(self.max_position_embeddings)),
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positions of a sample")]
+            "opt" => Some(self.max_position_embeddings.map_or(OptKeys::POSITIONS, |most| most as usize)),
+            _ => None,
+        }
     }
 
     /// The token whose embedding learns nothing; those of GPT-2 and GPT-NeoX learn all.
@@ -219,6 +231,7 @@ impl ModelConfig {
     fn hidden(&self, family: &Family) -> Result<usize, String> {
         match family.name {
             "granitemoehybrid" => Ok(self.granite4.hidden()),
+            "opt" => needed("ffn_dim", self.opt.ffn_dim, None),
             _ => needed("intermediate_size", self.intermediate_size, None),
         }
     }
@@ -303,6 +316,7 @@ impl ModelConfig {
             "gpt_neox" | "phi" => (DropoutPlace::Behind, hidden),
             "stablelm" => (DropoutPlace::BehindMlp, 0.0),
             "gpt2" => (DropoutPlace::Within, family.dropout),
+            "opt" => (DropoutPlace::Behind, 0.0),
             _ => (DropoutPlace::Within, 0.0),
         };
         let attention = [("attention_dropout", self.attention_dropout), ("attn_pdrop", self.gpt2.attn_pdrop)];
@@ -311,12 +325,14 @@ impl ModelConfig {
             ("residual_dropout", self.residual_dropout),
             ("hidden_dropout", self.hidden_dropout),
             ("resid_pdrop", self.resid_pdrop),
+            ("dropout", self.opt.dropout),
         ];
+        let of_stream = if family.name == "opt" { 0.1 } else { family.dropout };
         Ok(Dropouts {
             attention: share(&attention, family.dropout)?,
             embedding: share(&embedding, hidden)?,
             replaces: family.name == "phi",
-            residual: share(&residual, family.dropout)?,
+            residual: share(&residual, of_stream)?,
             place,
         })
     }
@@ -324,6 +340,7 @@ impl ModelConfig {
     fn style(&self, family: &Family) -> Style {
         let heads = match (self.use_qk_norm, self.qk_layernorm) {
             _ if family.style.heads == HeadNorms::Turned => HeadNorms::Turned,
+            (Some(true), _) if family.name == "glm4_moe" => HeadNorms::EachBehindValues,
             (Some(true), _) => HeadNorms::Each,
             (_, Some(true)) if family.name == "phi" => HeadNorms::Each,
             (_, Some(true)) => HeadNorms::Apart,
@@ -428,7 +445,7 @@ impl ModelConfig {
         // The older key of Gemma 2 and 3 says something else and is not read.
         let newer = family.own_keys.contains(&"hidden_activation");
         let given = match family.name {
-            "gpt2" => &self.gpt2.activation_function,
+            "gpt2" | "opt" => &self.gpt2.activation_function,
             _ if newer => &self.hidden_activation,
             _ => &self.hidden_act,
         };
@@ -482,14 +499,19 @@ impl ModelConfig {
             ("attn_logit_softcapping", self.attn_logit_softcapping.is_some()),
             ("final_logit_softcapping", self.final_logit_softcapping.is_some()),
         ];
-        let mut own = own.into_iter().chain(self.experts.asked()).chain(self.gpt2.asked());
+        let mut own = own.into_iter().chain(self.experts.asked()).chain(self.gpt2.asked()).chain(self.opt.asked());
         if let Some((key, _)) = own.find(|(key, asks)| *asks && !family.own_keys.contains(key)) {
             return Err(format!("{key} asks for something that {} does not have; leave it out", family.name));
         }
         if family.name == "granitemoehybrid" {
             self.granite4.refuse_what_is_not_there(self.windows.layer_types.as_deref(), self.experts.are_none())?;
         }
-        self.refuse_unread(self.gpt2.missing().filter(|_| family.name == "gpt2"))
+        let missing = match family.name {
+            "gpt2" => self.gpt2.missing(),
+            "opt" => self.opt.missing(self.width()?),
+            _ => None,
+        };
+        self.refuse_unread(missing)
     }
 
     /// Refuses a key that is `missing`, or that nobody reads and that says something.

@@ -3,7 +3,7 @@
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
-use vramlab_train::RouterRule;
+use vramlab_train::{RouterRule, SigmoidRule};
 
 use super::super::bounds::Extent;
 use super::family::{Family, OwnExperts};
@@ -24,11 +24,20 @@ pub(super) struct ExpertKeys {
     norm_topk_prob: Option<bool>,
     decoder_sparse_step: Option<usize>,
     mlp_only_layers: Option<Vec<usize>>,
+    /// What families whose experts are in groups call `num_experts`.
+    n_routed_experts: Option<Extent>,
+    /// Experts that see every position, which are one.
+    n_shared_experts: Option<Extent>,
+    n_group: Option<Extent>,
+    topk_group: Option<Extent>,
+    routed_scaling_factor: Option<f64>,
+    /// Layers with an MLP before those with experts.
+    first_k_dense_replace: Option<usize>,
 }
 
 impl ExpertKeys {
     /// Those that are there and mean nothing elsewhere.
-    pub fn asked(&self) -> [(&'static str, bool); 8] {
+    pub fn asked(&self) -> [(&'static str, bool); 14] {
         [
             ("num_experts", self.num_experts.is_some()),
             ("num_local_experts", self.num_local_experts.is_some()),
@@ -38,6 +47,12 @@ impl ExpertKeys {
             ("norm_topk_prob", self.norm_topk_prob.is_some()),
             ("decoder_sparse_step", self.decoder_sparse_step.is_some()),
             ("mlp_only_layers", self.mlp_only_layers.as_ref().is_some_and(|layers| !layers.is_empty())),
+            ("n_routed_experts", self.n_routed_experts.is_some()),
+            ("n_shared_experts", self.n_shared_experts.is_some()),
+            ("n_group", self.n_group.is_some()),
+            ("topk_group", self.topk_group.is_some()),
+            ("routed_scaling_factor", self.routed_scaling_factor.is_some()),
+            ("first_k_dense_replace", self.first_k_dense_replace.is_some()),
         ]
     }
 
@@ -59,7 +74,8 @@ impl ExpertKeys {
             given => Ok(given.flatten().map(Extent::get)),
         };
         let local = some("num_local_experts", self.num_local_experts)?;
-        let count = self.num_experts.map(Extent::get).or(local).unwrap_or(own.count);
+        let routed = self.num_experts.or(self.n_routed_experts).map(Extent::get);
+        let count = routed.or(local).unwrap_or(own.count);
         let chosen = some("num_experts_per_tok", self.num_experts_per_tok)?.unwrap_or(own.chosen);
         if chosen > count {
             return Err(format!("num_experts_per_tok is {chosen} of {count} experts; use {count} at most"));
@@ -68,16 +84,41 @@ impl ExpertKeys {
             Some(own) => self.moe_intermediate_size.map_or(own, Extent::get),
             None => hidden()?,
         };
-        let normalises = own.normalises || self.norm_topk_prob == Some(true);
+        let sigmoid = own.sigmoid.map(|own| self.in_groups(own, [count, chosen])).transpose()?;
+        let normalises = own.normalises || self.norm_topk_prob.unwrap_or(sigmoid.is_some());
+        let first = self.first_k_dense_replace.unwrap_or(own.dense);
         let dense = self.mlp_only_layers.as_deref().unwrap_or_default();
         let step = self.decoder_sparse_step.unwrap_or(1).max(1);
-        let sparse = |layer: usize| !dense.contains(&layer) && (layer + 1).is_multiple_of(step);
+        let sparse = |layer: usize| layer >= first && !dense.contains(&layer) && (layer + 1).is_multiple_of(step);
         let listed: Vec<_> = (0..layers).map(sparse).collect();
         let layers = LayerPattern::under("mlp_only_layers", &listed)?;
         let OwnExperts { narrows, widens, of_chosen, router_first, clamped, .. } = own;
         let rule = RouterRule { chosen, normalises, narrows, widens, of_chosen };
-        let shared = own.shared.map(|own| self.shared_expert_intermediate_size.map_or(own, Extent::get));
-        Ok(Some(ExpertSizes { count, hidden, rule, router_first, shared, clamped, layers }))
+        let shared = match sigmoid {
+            Some(_) => Some(self.n_shared_experts.map_or(1, Extent::get) * hidden),
+            None => own.shared.map(|own| self.shared_expert_intermediate_size.map_or(own, Extent::get)),
+        };
+        Ok(Some(ExpertSizes { count, hidden, rule, router_first, sigmoid, shared, clamped, layers }))
+    }
+
+    /// The groups that `count` experts are in, of which each position goes to `chosen`.
+    fn in_groups(&self, own: SigmoidRule, [count, chosen]: [usize; 2]) -> Result<SigmoidRule, String> {
+        let groups = self.n_group.map_or(own.groups, Extent::get);
+        let chosen_groups = self.topk_group.map_or(own.chosen_groups, Extent::get);
+        let factor = self.routed_scaling_factor.unwrap_or(own.factor);
+        if !count.is_multiple_of(groups) || count / groups < 2 {
+            return Err(format!(
+                "n_group is {groups} of {count} experts; use a number that leaves each group two at least"
+            ));
+        }
+        if chosen_groups > groups {
+            return Err(format!("topk_group is {chosen_groups} of {groups} groups; use {groups} at most"));
+        }
+        if chosen > chosen_groups * (count / groups) {
+            let most = chosen_groups * (count / groups);
+            return Err(format!("num_experts_per_tok is {chosen} of {most} experts in topk_group; use {most} at most"));
+        }
+        Ok(SigmoidRule { groups, chosen_groups, factor })
     }
 }
 

@@ -1,7 +1,8 @@
-//! A mixture of experts in the place of an MLP, as transformers builds Mixtral, OLMoE, Qwen2-MoE, Qwen3-MoE and gpt-oss.
+//! A mixture of experts in the place of an MLP, as transformers builds Mixtral, OLMoE, Qwen2-MoE, Qwen3-MoE, GLM-4.5 and gpt-oss.
 
+use vramlab_device::DType;
 use vramlab_model::NameId;
-use vramlab_train::{ClampedExperts, Context, OpResult, Repeatable, RouterRule, Routes, Tensor};
+use vramlab_train::{ClampedExperts, Context, OpResult, Repeatable, RouterRule, Routes, Shape, SigmoidRule, Tensor};
 
 use super::super::llama::{Gate, GatedMlp};
 use super::super::lora::{Adaptable, Lora, Target};
@@ -22,13 +23,16 @@ pub(super) struct SparseMlp {
     /// Ranks have some hidden values of each.
     parts: bool,
     rule: RouterRule,
+    /// How a sigmoid weighs experts, and what is added where they are chosen.
+    sigmoid: Option<(SigmoidRule, Tensor)>,
     shared: Option<SharedExpert>,
 }
 
 /// An expert that sees every position, and how much of it each gets.
 struct SharedExpert {
     mlp: GatedMlp,
-    gate: Adaptable,
+    /// None where each gets all of it.
+    gate: Option<Adaptable>,
 }
 
 impl SparseMlp {
@@ -39,7 +43,7 @@ impl SparseMlp {
         (width, router): (usize, &str),
         sizes: ExpertSizes,
     ) -> OpResult<Self> {
-        let ExpertSizes { count, hidden, rule, router_first, shared, clamped, .. } = sizes;
+        let ExpertSizes { count, hidden, rule, router_first, sigmoid, shared, clamped, .. } = sizes;
         let make = if clamped { Linear::make } else { Linear::plain };
         let router =
             |cx: &mut Context, all: &mut Parameters| make(cx, all, &format!("{name}.{router}"), [width, count]);
@@ -55,31 +59,40 @@ impl SparseMlp {
             Some(router) => router,
             None => router(cx, all)?,
         };
-        let shared = shared.map(|hidden| SharedExpert::make(cx, all, name, [width, hidden])).transpose()?;
+        let correction = |cx: &mut Context| {
+            let name = format!("{name}.gate.e_score_correction_bias");
+            cx.buffer(&name, Shape::new(&[count]), DType::F32, 0.0)
+        };
+        let sigmoid = sigmoid.map(|rule| OpResult::Ok((rule, correction(cx)?))).transpose()?;
+        let gated = sigmoid.is_none();
+        let shared = shared.map(|hidden| SharedExpert::make(cx, all, name, ([width, hidden], gated))).transpose()?;
         let (scope, experts) = (cx.memory().name(name), cx.memory().name(&format!("{name}.experts")));
         let parts = all.splits_experts();
-        Ok(Self { scope, experts, router, weights, biases, parts, rule, shared })
+        Ok(Self { scope, experts, router, weights, biases, parts, rule, sigmoid, shared })
     }
 
     /// Puts adapters beside its linear layers, which experts with a router are not.
     pub fn adapt(&mut self, cx: &mut Context, all: &mut Parameters, name: &str, lora: Lora) -> OpResult<()> {
-        let Some(SharedExpert { mlp, gate }) = &mut self.shared else { return Ok(()) };
+        let Some(SharedExpert { mlp, gate: Some(gate) }) = &mut self.shared else { return Ok(()) };
         mlp.adapt(cx, all, &format!("{name}.shared_expert"), lora)?;
         gate.adapt(cx, all, name, lora, Target::SharedGate)
     }
 }
 
 impl SharedExpert {
-    fn make(cx: &mut Context, all: &mut Parameters, name: &str, ends: [usize; 2]) -> OpResult<Self> {
-        let mlp = GatedMlp::make(cx, all, &format!("{name}.shared_expert"), ends, Gate::Silu, false)?;
-        let gate = Adaptable::plain(cx, all, &format!("{name}.shared_expert_gate"), [ends[0], 1])?;
+    fn make(cx: &mut Context, all: &mut Parameters, name: &str, (ends, gated): ([usize; 2], bool)) -> OpResult<Self> {
+        let of_mlp = format!("{name}.{}", if gated { "shared_expert" } else { "shared_experts" });
+        let mlp = GatedMlp::make(cx, all, &of_mlp, ends, Gate::Silu, false)?;
+        let of_gate = format!("{name}.shared_expert_gate");
+        let gate = gated.then(|| Adaptable::plain(cx, all, &of_gate, [ends[0], 1])).transpose()?;
         Ok(Self { mlp, gate })
     }
 
     /// The share that each position gets of what it `made`, beside what the other experts did.
     fn added(&self, cx: &mut Context, scope: NameId, rows: &Tensor, made: Tensor, others: &Tensor) -> OpResult<Tensor> {
+        let Some(gate) = &self.gate else { return cx.within(scope, |cx| cx.add(others, &made)) };
         let gates = {
-            let logits = self.gate.forward(cx, rows)?;
+            let logits = gate.forward(cx, rows)?;
             cx.within(scope, |cx| cx.sigmoid(&logits))?
         };
         let gated = cx.within(scope, |cx| cx.gated(&gates, &made))?;
@@ -91,6 +104,20 @@ impl SharedExpert {
 impl SparseMlp {
     /// The output, and what else its caller gets: the shares of experts, where they are clamped.
     pub fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<(Tensor, Option<Tensor>)> {
+        if let (Some((sigmoid, correction)), Some(shared)) = (&self.sigmoid, &self.shared) {
+            let routes = {
+                let rows = cx.as_matrix(input);
+                let logits = self.router.forward_in_f32(cx, &rows)?;
+                cx.within(self.scope, |cx| cx.routes_by_sigmoid(logits, (self.rule, *sigmoid), correction))?
+            };
+            let rows = cx.as_matrix(input);
+            let others = self.by_experts(cx, &rows, &routes)?;
+            let others = cx.rows_as(&others, input);
+            let made = shared.mlp.forward(cx, input)?;
+            let output = shared.added(cx, self.scope, input, made, &others)?;
+            cx.put_out(self.scope, &output);
+            return Ok((output, None));
+        }
         if self.rule.of_chosen {
             let rows = cx.as_matrix(input);
             let logits = self.router.forward(cx, &rows)?;
@@ -126,18 +153,22 @@ impl SparseMlp {
     /// The same with the logits of the router.
     fn sent(&self, cx: &mut Context, input: &Tensor, logits: Tensor) -> OpResult<(Tensor, Routes)> {
         let routes = cx.within(self.scope, |cx| cx.routes(logits, self.rule, input.dtype()))?;
+        Ok((self.by_experts(cx, input, &routes)?, routes))
+    }
+
+    /// What the experts make that `routes` lead to.
+    fn by_experts(&self, cx: &mut Context, input: &Tensor, routes: &Routes) -> OpResult<Tensor> {
         let [gate_up, down] = &self.weights;
-        let output = cx.module(self.experts, |cx| match &self.biases {
+        cx.module(self.experts, |cx| match &self.biases {
             None => {
                 let both = [gate_up, down];
-                cx.with_parameters(both, |cx| cx.experts(input, &routes, both, self.parts))
+                cx.with_parameters(both, |cx| cx.experts(input, routes, both, self.parts))
             }
             Some([gate_up_bias, down_bias]) => {
                 let of = ClampedExperts { gate_up, gate_up_bias, down, down_bias };
                 let parameters = [gate_up, gate_up_bias, down, down_bias];
-                cx.with_parameters(parameters, |cx| cx.clamped_experts(input, &routes, of))
+                cx.with_parameters(parameters, |cx| cx.clamped_experts(input, routes, of))
             }
-        })?;
-        Ok((output, routes))
+        })
     }
 }

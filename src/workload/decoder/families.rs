@@ -1,10 +1,13 @@
 //! The families of decoders: what each has, and its values where a `config.json` leaves a key out.
 
+use vramlab_train::SigmoidRule;
+
 use super::super::llama::{NormKind, PackedMlp};
 use super::super::plan::{ExpertFiles, TensorPair, TensorPlan};
 use super::family::{Family, OwnExperts, WindowRule};
 use super::gpt2::Gpt2Keys;
 use super::names::Names;
+use super::opt::OptKeys;
 use super::style::{
     Biases, HeadNorms, LayerFusion, LayerLocals, MlpActivation, NormPlaces, NormsMade, PositionUse, Rotation, Style,
 };
@@ -41,6 +44,8 @@ const EXPERTS: OwnExperts = OwnExperts {
     widens: false,
     of_chosen: false,
     router_first: true,
+    sigmoid: None,
+    dense: 0,
     shared: None,
     clamped: false,
 };
@@ -62,6 +67,8 @@ const LLAMA: Family = Family {
         norms_made: NormsMade::Last,
         packed: PackedMlp::PHI,
         told: PositionUse::Both,
+        counts_mask: false,
+        scales_queries: false,
         turns_anew: false,
         kept: LayerLocals::Nothing,
         names: Names::LLAMA,
@@ -155,7 +162,7 @@ const GLM: Family = Family {
 };
 
 /// All, in the order of their names.
-static FAMILIES: [Family; 37] = [
+static FAMILIES: [Family; 39] = [
     Family {
         name: "arcee",
         style: Style { ungated: true, names: Names::ARCEE, activation: MlpActivation::SquaredRelu, ..LLAMA.style },
@@ -243,6 +250,40 @@ static FAMILIES: [Family; 37] = [
     },
     Family { name: "glm", style: Style { places: NormPlaces::Before, ..GLM.style }, ..GLM },
     GLM,
+    Family {
+        name: "glm4_moe",
+        style: Style { rotation: Rotation::GivingWay, ..LLAMA.style },
+        attention_bias: (false, Biases::Inputs),
+        vocab: Some(151_552),
+        heads: Some(96),
+        kv_heads: Some(8),
+        eps: 1e-5,
+        rotated: 0.5,
+        experts: Some(OwnExperts {
+            count: 128,
+            chosen: 8,
+            hidden: Some(1408),
+            narrows: false,
+            router_first: false,
+            sigmoid: Some(SigmoidRule { groups: 1, chosen_groups: 1, factor: 1.0 }),
+            dense: 1,
+            ..EXPERTS
+        }),
+        own_keys: &[
+            "first_k_dense_replace",
+            "moe_intermediate_size",
+            "n_group",
+            "n_routed_experts",
+            "n_shared_experts",
+            "norm_topk_prob",
+            "num_experts_per_tok",
+            "partial_rotary_factor",
+            "routed_scaling_factor",
+            "topk_group",
+            "use_qk_norm",
+        ],
+        ..LLAMA
+    },
     Family {
         name: "gpt2",
         style: Style {
@@ -447,6 +488,29 @@ static FAMILIES: [Family; 37] = [
         padding: Some(1),
         experts: Some(OwnExperts { count: 64, chosen: 8, ..EXPERTS }),
         own_keys: &["norm_topk_prob", "num_experts", "num_experts_per_tok", "num_local_experts"],
+        ..LLAMA
+    },
+    Family {
+        name: "opt",
+        style: Style {
+            norm: NormKind::Layer,
+            mlp_biases: true,
+            ungated: true,
+            norms_made: NormsMade::BehindEach,
+            counts_mask: true,
+            scales_queries: true,
+            names: Names::OPT,
+            plan: NO_PLAN,
+            activation: MlpActivation::Relu,
+            ..LLAMA.style
+        },
+        attention_bias: (true, Biases::All),
+        vocab: Some(50_272),
+        tied: true,
+        eps: 1e-5,
+        padding: Some(1),
+        activation: "relu",
+        own_keys: OptKeys::OWN,
         ..LLAMA
     },
     Family {

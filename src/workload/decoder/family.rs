@@ -1,6 +1,7 @@
 //! What the families of decoders differ in, by the `model_type` of a `config.json`.
 
 use super::style::{Biases, Rotation, Style};
+use vramlab_train::SigmoidRule;
 
 /// One family.
 pub(super) struct Family {
@@ -64,6 +65,10 @@ pub(super) struct OwnExperts {
     pub of_chosen: bool,
     /// The router is made first.
     pub router_first: bool,
+    /// Experts are weighed by a sigmoid and looked for in groups, as many as these where a file says nothing of them.
+    pub sigmoid: Option<SigmoidRule>,
+    /// Layers that have an MLP before those with experts, where a file leaves that out.
+    pub dense: usize,
     /// Hidden values of one more that sees every position.
     pub shared: Option<usize>,
     /// They have biases and clamped gates.

@@ -1,7 +1,7 @@
 //! Keys of a `config.json` that nobody here reads, whatever they say.
 
 /// Keys that change neither memory nor arithmetic of a training step.
-pub(super) const HARMLESS: [&str; 120] = [
+pub(super) const HARMLESS: [&str; 122] = [
     "_attn_implementation",
     "_attn_implementation_autoset",
     "_name_or_path",
@@ -38,6 +38,7 @@ pub(super) const HARMLESS: [&str; 120] = [
     "im_newline_id",
     "im_start_id",
     "init_method",
+    "init_std",
     "initial_context_length",
     "initializer_range",
     "interpolate_factor",
@@ -69,6 +70,7 @@ pub(super) const HARMLESS: [&str; 120] = [
     "normalization_function",
     "num_beam_groups",
     "num_beams",
+    "num_nextn_predict_layers",
     "num_return_sequences",
     "num_shared_expert",
     "order_of_interleaved_layers",

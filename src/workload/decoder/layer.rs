@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use vramlab_model::NameId;
-use vramlab_train::{Context, OpResult, Repeatable, Tensor};
+use vramlab_train::{Context, OpResult, Repeatable, Shape, Tensor};
 
 use super::super::llama::Norm;
 use super::super::lora::Lora;
@@ -39,6 +39,8 @@ pub(super) struct DecoderLayer {
     dropouts: [f64; 2],
     /// What lives to the end.
     kept: LayerLocals,
+    /// The MLP is no module of its own: what goes into it is nobody's variable.
+    inline: bool,
 }
 
 impl DecoderLayer {
@@ -52,15 +54,18 @@ impl DecoderLayer {
         };
         let made = sizes.style.norms_made;
         let early = matches!(made, NormsMade::First | NormsMade::BeforeMlp).then(|| pair(cx, all)).transpose()?;
-        let behind_attention = format!("{name}.{}", names.mlp_of_layer);
+        let behind_attention = names.mlp_of(&name);
         let mlp = |cx: &mut Context, all: &mut Parameters| Mlp::make(cx, all, &behind_attention, number, sizes);
         let made_first = (made == NormsMade::BeforeMlp).then(|| mlp(cx, all)).transpose()?;
         let first = (made == NormsMade::InTurn).then(|| one(cx, all, names.norms[0])).transpose()?;
         let attention = Attention::make(cx, all, &format!("{name}.{}", names.attention), sizes)?;
+        let behind_each = (made == NormsMade::BehindEach).then(|| one(cx, all, names.norms[0])).transpose()?;
         let in_turn = first.map(|first| OpResult::Ok([first, one(cx, all, names.norms[1])?])).transpose()?;
         let between = (made == NormsMade::Between).then(|| pair(cx, all)).transpose()?;
         let early = early.or(in_turn).or(between);
         let mlp = made_first.map_or_else(|| mlp(cx, all), Ok)?;
+        let behind_each = behind_each.map(|first| OpResult::Ok([first, one(cx, all, names.norms[1])?])).transpose()?;
+        let early = early.or(behind_each);
         let late = match sizes.style.places {
             NormPlaces::Before | NormPlaces::Beside if early.is_none() => Some(pair(cx, all)?),
             _ => None,
@@ -107,6 +112,7 @@ impl DecoderLayer {
             pairs,
             dropouts,
             kept,
+            inline: names.mlp_of_layer.is_empty(),
         })
     }
 
@@ -119,7 +125,7 @@ impl DecoderLayer {
         (style, lora): (Style, Lora),
     ) -> OpResult<()> {
         let name = style.names.layer(number);
-        let mlp = format!("{name}.{}", style.names.mlp_of_layer);
+        let mlp = style.names.mlp_of(&name);
         let first = style.norms_made == NormsMade::BeforeMlp;
         if first {
             self.mlp.adapt(cx, all, &mlp, lora)?;
@@ -162,7 +168,7 @@ impl Repeatable for Call {
             let normalised = once.forward(cx, input)?;
             let (attended, weights) = attention.forward(cx, &normalised, &self.seen)?;
             let attended = self.layer.dropped(cx, attended, of_attention)?;
-            let (y, _) = mlp.forward(cx, &normalised)?;
+            let (y, _) = mlp.forward(cx, normalised.clone())?;
             let y = self.layer.dropped(cx, y, of_mlp)?;
             let output = if *pairs {
                 let both = self.layer.add(cx, &attended, &y)?;
@@ -185,7 +191,7 @@ impl Repeatable for Call {
             let attended = self.layer.dropped(cx, attended, of_attention)?;
             let (y, _) = {
                 let normalised = before_mlp.forward(cx, input)?;
-                mlp.forward(cx, &normalised)?
+                mlp.forward(cx, normalised.clone())?
             };
             let y = self.layer.dropped(cx, y, of_mlp)?;
             let output = {
@@ -217,10 +223,14 @@ impl Repeatable for Call {
             let normalised = normalised.filter(|_| *kept == LayerLocals::Attention);
             (x, weights, kept.outputs().then_some((normalised, attended)))
         };
+        // Where the MLP is no module of its own, it is made of rows, and so is what it is added to (OPT).
+        let of_layer = x.shape();
+        let x = if self.layer.inline { cx.view(&x, Shape::new(&[of_layer.rows(), of_layer.last()])) } else { x };
         let (output, _kept_too) = {
             let ((y, beside), _normalised) = {
                 let normalised = first(cx, before_mlp, &x)?;
-                (mlp.forward(cx, &normalised)?, (*kept == LayerLocals::Outputs).then_some(normalised))
+                let held = (!self.layer.inline).then(|| normalised.clone());
+                (mlp.forward(cx, normalised)?, held.filter(|_| *kept == LayerLocals::Outputs))
             };
             // What comes with it takes the name of what came with attention's.
             weights = beside.or(weights);
@@ -228,6 +238,7 @@ impl Repeatable for Call {
             let y = then(cx, behind_mlp, y)?;
             (self.layer.add(cx, &x, &y)?, (*kept == LayerLocals::Outputs).then_some(y))
         };
+        let output = if self.layer.inline { cx.view(&output, of_layer) } else { output };
         cx.put_out(*scope, &output);
         drop(weights);
         Ok(output)

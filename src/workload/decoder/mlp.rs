@@ -62,15 +62,16 @@ impl Mlp {
     }
 
     /// The output, and what else the layer gets, which it holds to its end.
-    pub fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<(Tensor, Option<Tensor>)> {
+    pub fn forward(&self, cx: &mut Context, input: Tensor) -> OpResult<(Tensor, Option<Tensor>)> {
         let (output, beside) = match &self.kind {
-            MlpKind::Gated(mlp) => (whole_or_tiled(cx, mlp, input)?, None),
-            MlpKind::Plain(mlp) => (whole_or_tiled(cx, mlp, input)?, None),
+            MlpKind::Gated(mlp) => (whole_or_tiled(cx, mlp, &input)?, None),
+            MlpKind::Plain(mlp) if !cx.tiles_mlps() => (mlp.run(cx, input)?, None),
+            MlpKind::Plain(mlp) => (whole_or_tiled(cx, mlp, &input)?, None),
             MlpKind::Sparse(_) if cx.tiles_mlps() => {
                 let text = "experts run whole: there are no tiles of them; leave --tiled-mlp out".to_owned();
                 return Err(TrainError::Workload(text).into());
             }
-            MlpKind::Sparse(experts) => experts.forward(cx, input)?,
+            MlpKind::Sparse(experts) => experts.forward(cx, &input)?,
         };
         Ok((cx.dropout(&output, self.dropout)?, beside))
     }
@@ -123,19 +124,28 @@ impl PlainMlp {
     }
 }
 
-impl Repeatable for PlainMlp {
-    fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
+impl PlainMlp {
+    /// What it makes of `input`, which goes behind the first layer where nobody else has it.
+    fn run(&self, cx: &mut Context, input: Tensor) -> OpResult<Tensor> {
         let activated = {
-            let hidden = self.first.forward(cx, input)?;
+            let hidden = self.first.forward(cx, &input)?;
+            drop(input);
             cx.within(self.scope, |cx| match self.activation {
                 MlpActivation::GeluTanh => cx.gelu(&hidden, true),
                 MlpActivation::Gelu => cx.gelu(&hidden, false),
                 MlpActivation::NewGelu => cx.new_gelu(&hidden),
+                MlpActivation::Relu => cx.relu(&hidden),
                 MlpActivation::SquaredRelu => cx.squared_relu(&hidden),
             })?
         };
         let output = self.second.forward(cx, &activated)?;
         cx.put_out(self.scope, &output);
         Ok(output)
+    }
+}
+
+impl Repeatable for PlainMlp {
+    fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
+        self.run(cx, input.clone())
     }
 }

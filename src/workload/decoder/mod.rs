@@ -14,6 +14,7 @@ mod layer;
 mod mlp;
 mod model;
 mod names;
+mod opt;
 mod pattern;
 mod pixtral;
 mod rope;
@@ -40,6 +41,7 @@ use super::parameters::{Parameters, Spread};
 use super::plan::{TensorPair, TensorPlan};
 use super::text::TextWindows;
 use model::DecoderModel;
+use sizes::ExpertSizes;
 
 pub use config::ModelConfig;
 pub use names::Names;
@@ -97,14 +99,15 @@ impl Decoder {
         if sizes.experts.is_some() && sizes.lora.is_some_and(|lora| lora.quantization.is_some()) {
             return refused("experts are not there in 4 bits; leave --quantize out".to_owned());
         }
-        // peft puts adapters beside experts and their router too, unless one more expert sees every position.
+        // peft puts adapters beside experts and their router too, unless one more expert sees every position, of what a gate lets through.
         // Those that are no linear layers, all of these leave out.
         let none = sizes.experts.is_some_and(|experts| experts.rule.of_chosen);
         let reaches = |lora: Lora| {
             let named = [Target::Gate, Target::Up, Target::Down].iter().any(|part| lora.targets.has(*part));
             named && !(none && lora.targets == Targets::of(Target::ALL))
         };
-        if sizes.experts.is_some_and(|experts| experts.shared.is_none()) && sizes.lora.is_some_and(reaches) {
+        let beside = |experts: ExpertSizes| experts.shared.is_none() || experts.sigmoid.is_some();
+        if sizes.experts.is_some_and(beside) && sizes.lora.is_some_and(reaches) {
             return refused(
                 "adapters beside experts are not there; name some of q_proj, k_proj, v_proj and o_proj as targets"
                     .to_owned(),
@@ -127,7 +130,7 @@ impl Decoder {
         let norms = match style.heads {
             HeadNorms::None => true,
             HeadNorms::Apart => false,
-            HeadNorms::Each | HeadNorms::Turned => style.plan.norms,
+            HeadNorms::Each | HeadNorms::EachBehindValues | HeadNorms::Turned => style.plan.norms,
             HeadNorms::Together => style.plan.attention == TensorPair::Gathered,
         };
         // A table of its own is split too where the plan has it.
@@ -137,7 +140,8 @@ impl Decoder {
                 "transformers splits no layers of this family, whose tp_plan names none; use ddp or fsdp".to_owned(),
             );
         }
-        if !norms || !table {
+        let shared = self.sizes.experts.is_some_and(|experts| experts.sigmoid.is_some());
+        if !norms || !table || shared {
             return refused("tp does not split what this family has beside Llama's layers; use ddp or fsdp".to_owned());
         }
         if self.sizes.tied && cx.memory().holds_bytes() {

@@ -17,6 +17,7 @@ use super::super::parameters::Parameters;
 use super::super::quantization::Preparation;
 use super::attention::{AttentionInputs, Mask};
 use super::layer::{Call, DecoderLayer, norm};
+use super::opt::OptKeys;
 use super::pattern::LayerPattern;
 use super::rotary::{self, Frequencies};
 use super::sizes::{DecoderSizes, Dropouts, Multipliers, SlidingWindows, SoftCaps};
@@ -90,6 +91,8 @@ pub(super) struct DecoderModel {
     eager: bool,
     /// What is told of positions.
     told: PositionUse,
+    /// Positions are counted from a mask.
+    counts_mask: bool,
     /// The whole model is more than this: it makes the masks, before there are positions.
     within_another: bool,
 }
@@ -113,7 +116,8 @@ impl DecoderModel {
             let table = all.weight(cx, &format!("{name}.weight"), &[rows, sizes.width])?;
             OpResult::Ok((cx.memory().name(&name), table))
         };
-        let positions = sizes.positions.map(&mut of_positions).transpose()?;
+        let before = if sizes.style.counts_mask { OptKeys::BEFORE } else { 0 };
+        let positions = sizes.positions.map(|most| of_positions(most + before)).transpose()?;
         let rotates = positions.is_none() && sizes.style.rotation != Rotation::Never;
         #[expect(clippy::cast_precision_loss, reason = "the width of a model")]
         let root = (sizes.width as f64).sqrt();
@@ -121,13 +125,16 @@ impl DecoderModel {
         let scale = |cx: &mut Context| cx.buffer(&scale_name, Shape::new(&[]), sizes.weights, root);
         let loads = all.loads();
         let made_scale = (sizes.style.gemma && !loads).then(|| scale(cx)).transpose()?;
+        let norm_name = format!("{}.{}", names.model, names.norm);
+        let early_norm = sizes.style.norms_made == NormsMade::BehindEach;
+        let early_norm = early_norm.then(|| norm(cx, all, &norm_name, sizes)).transpose()?;
         let mut layers: Vec<DecoderLayer> =
             (0..sizes.layers).map(|layer| DecoderLayer::make(cx, all, layer, sizes)).collect::<OpResult<_>>()?;
         let mut made = None;
         if rotates && !loads && sizes.style.norms_made == NormsMade::VeryLast {
             made = Some(rotary::frequencies(cx, sizes)?);
         }
-        let norm = norm(cx, all, &format!("{}.{}", names.model, names.norm), sizes)?;
+        let norm = early_norm.map_or_else(|| norm(cx, all, &norm_name, sizes), Ok)?;
         if rotates && !loads {
             if made.is_none() {
                 made = Some(rotary::frequencies(cx, sizes)?);
@@ -208,6 +215,7 @@ impl DecoderModel {
             dropouts: sizes.dropouts,
             eager: sizes.style.sinks,
             told: sizes.style.told,
+            counts_mask: sizes.style.counts_mask,
             within_another,
         })
     }
@@ -268,7 +276,20 @@ impl DecoderModel {
         let dtype = input.dtype();
         let early = self.within_another.then(|| cx.within(self.scope, |cx| self.masks(cx, given, dtype, caches)));
         let early = early.transpose()?;
-        let positions = cx.within(self.scope, |cx| cx.positions(given.tokens[1]))?;
+        let (positions, own_mask) = if self.counts_mask {
+            let counted = cx.within(self.scope, |cx| cx.positions_of_mask(given.mask, given.tokens))?;
+            (counted.positions, Some(counted.mask))
+        } else {
+            (cx.within(self.scope, |cx| cx.positions(given.tokens[1]))?, None)
+        };
+        // Counted from a mask they are there before the mask of attention, and looked up behind that.
+        let early = match (early, &own_mask) {
+            (None, Some(mask)) => {
+                let given = ForwardInputs { mask: Some(mask), ..given };
+                Some(cx.within(self.scope, |cx| self.masks(cx, given, dtype, caches))?)
+            }
+            (early, _) => early,
+        };
         let placed = self.positions.as_ref().map(|table| self.placed(cx, &input, table, &positions)).transpose()?;
         let (mut x, placed) = match placed {
             Some([sum, placed]) => (sum, Some(placed)),
@@ -301,7 +322,7 @@ impl DecoderModel {
             x = norm.forward(cx, &x)?;
         }
         // Variables of the forward pass, which live until it returns.
-        drop((embedded, positions, placed, masks, tables));
+        drop((embedded, positions, own_mask, placed, masks, tables));
         Ok(x)
     }
 
@@ -370,6 +391,14 @@ impl DecoderModel {
         (scope, table): &(NameId, Tensor),
         positions: &Tensor,
     ) -> OpResult<[Tensor; 2]> {
+        if self.counts_mask {
+            let look_up = |cx: &mut Context| {
+                let rows = cx.shifted_positions(positions, OptKeys::BEFORE)?;
+                cx.with_parameters([table], |cx| cx.embedding(table, &rows))
+            };
+            let placed = cx.module(*scope, look_up)?;
+            return Ok([cx.within(self.scope, |cx| cx.add(embedded, &placed))?, placed]);
+        }
         // They are a batch of one: its gradient is that of a single sample as it is.
         let single = embedded.shape().dims().first() == Some(&1);
         let row = positions.window(Shape::new(&[1, positions.numel()]), 0);
@@ -493,7 +522,9 @@ impl Model for DecoderModel {
 
     /// What else is done to embeddings, every stage would do to what it is given in their place.
     fn cut(&self) -> Option<Cut> {
-        let plain = self.multipliers.is_none() && (self.dropouts.embedding == 0.0 || self.positions.is_some());
+        let plain = self.multipliers.is_none()
+            && !self.counts_mask
+            && (self.dropouts.embedding == 0.0 || self.positions.is_some());
         plain.then_some(Cut::Reduced { tied: self.tied })
     }
 

@@ -19,7 +19,7 @@ pub struct Names {
     pub attention: &'static str,
     /// The norms of heads of queries and of keys, in attention.
     pub head_norms: [&'static str; 2],
-    /// What stands behind attention in a layer.
+    /// What stands behind attention in a layer; nothing where the layer itself has its parts.
     pub mlp_of_layer: &'static str,
     /// The last norm.
     pub norm: &'static str,
@@ -83,6 +83,16 @@ impl Names {
         adapted: &[Target::WholeAttention],
         ..Self::LLAMA
     };
+    /// OPT's, whose MLP is no module of its own.
+    pub const OPT: Self = Self {
+        model: "model.decoder",
+        norms: ["self_attn_layer_norm", "final_layer_norm"],
+        mlp_of_layer: "",
+        norm: "final_layer_norm",
+        output: Target::OutputOfTower,
+        mlp: [Target::Wider, Target::Narrower],
+        ..Self::LLAMA
+    };
     /// Phi's.
     pub const PHI: Self = Self {
         head_norms: ["q_layernorm", "k_layernorm"],
@@ -101,6 +111,14 @@ impl Names {
     pub const GRANITE4: Self = Self { mlp_of_layer: "shared_mlp", ..Self::LLAMA };
     /// Hunyuan's.
     pub const HUNYUAN: Self = Self { head_norms: ["query_layernorm", "key_layernorm"], ..Self::LLAMA };
+
+    /// The module that the MLP of `layer` is, which may be that layer.
+    pub(super) fn mlp_of(self, layer: &str) -> String {
+        match self.mlp_of_layer {
+            "" => layer.to_owned(),
+            mlp => format!("{layer}.{mlp}"),
+        }
+    }
 
     /// A layer.
     pub(super) fn layer(self, number: usize) -> String {

@@ -1,7 +1,7 @@
 //! What makes one decoder another.
 
 use vramlab_device::DType;
-use vramlab_train::{PositionScale, RouterRule};
+use vramlab_train::{PositionScale, RouterRule, SigmoidRule};
 
 use super::super::lora::Lora;
 use super::pattern::LayerPattern;
@@ -19,7 +19,10 @@ pub struct ExpertSizes {
     pub rule: RouterRule,
     /// The router is made before the experts (Mixtral).
     pub router_first: bool,
-    /// Hidden values of one more that sees every position, where there is one (Qwen1.5-MoE).
+    /// Experts are weighed by a sigmoid, and looked for in groups (GLM-4.5).
+    pub sigmoid: Option<SigmoidRule>,
+    /// Hidden values of one more that sees every position, where there is one: of what a gate lets through (Qwen1.5-MoE), or of all of it
+    /// where experts are weighed by a sigmoid.
     pub shared: Option<usize>,
     /// They and the router have biases, and gates are clamped (gpt-oss).
     pub clamped: bool,

@@ -32,6 +32,8 @@ pub enum HeadNorms {
     None,
     /// Head by head (Qwen3, Gemma 3).
     Each,
+    /// The same, when values are projected too (GLM-4.5).
+    EachBehindValues,
     /// All heads together (OLMo 2).
     Together,
     /// Each head with a weight of its own (StableLM).
@@ -64,6 +66,8 @@ pub enum Rotation {
     Wide,
     /// The same, and the rest of a head is joined to what is rotated when both are (Nemotron).
     BeforeRest,
+    /// The same, and what was rotated goes when the rest is joined to it, of queries before keys (GLM-4.5).
+    GivingWay,
     /// Neighbours are pairs (GLM).
     Neighbours,
     /// The same in f32, cast back (ERNIE 4.5).
@@ -111,6 +115,8 @@ pub enum NormsMade {
     InTurn,
     /// Behind attention, before the MLP (GraniteMoE).
     Between,
+    /// Each behind what it stands before; the one behind all layers is made before them (OPT).
+    BehindEach,
     /// Before them, and the MLP before attention (Granite 4).
     BeforeMlp,
 }
@@ -163,7 +169,9 @@ pub enum MlpActivation {
     Gelu,
     /// GELU by tanh, op by op (`gelu_new`).
     NewGelu,
-    /// What is positive, squared (`relu2`).
+    /// What is positive (`relu`).
+    Relu,
+    /// The same, squared (`relu2`).
     SquaredRelu,
 }
 
@@ -198,6 +206,10 @@ pub struct Style {
     pub packed: PackedMlp,
     /// What is told of positions.
     pub told: PositionUse,
+    /// Learned positions are counted from a mask, which the model makes where it is given none (OPT).
+    pub counts_mask: bool,
+    /// Queries are scaled where they are projected, not their products with keys; they are made behind keys and values (OPT).
+    pub scales_queries: bool,
     /// Its class initialises rotary frequencies once more (Hunyuan).
     pub turns_anew: bool,
     /// What lives longer than it is needed.

@@ -1,0 +1,67 @@
+//! The keys of OPT's `config.json`.
+
+use serde::Deserialize;
+
+use super::super::bounds::Extent;
+
+/// What only OPT says.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(super) struct OptKeys {
+    /// `intermediate_size`.
+    pub ffn_dim: Option<Extent>,
+    /// Of what attention and the MLP add; 0.1 where it is left out.
+    pub dropout: Option<f64>,
+    do_layer_norm_before: Option<bool>,
+    word_embed_proj_dim: Option<Extent>,
+    enable_bias: Option<bool>,
+    layer_norm_elementwise_affine: Option<bool>,
+    layerdrop: Option<f64>,
+    #[serde(rename = "_remove_final_layer_norm")]
+    remove_final_layer_norm: Option<bool>,
+}
+
+impl OptKeys {
+    /// Those that OPT reads.
+    pub const OWN: &[&str] = &[
+        "_remove_final_layer_norm",
+        "do_layer_norm_before",
+        "dropout",
+        "enable_bias",
+        "ffn_dim",
+        "layer_norm_elementwise_affine",
+        "layerdrop",
+        "word_embed_proj_dim",
+    ];
+    /// Rows of the table of positions before that of the first.
+    pub const BEFORE: usize = 2;
+    /// Positions of a sample, where it is left out.
+    pub const POSITIONS: usize = 2048;
+
+    /// Those that are there and mean nothing elsewhere.
+    pub fn asked(&self) -> [(&'static str, bool); 8] {
+        let [drops, drops_layers] = [self.dropout, self.layerdrop].map(|share| share.is_some_and(|share| share != 0.0));
+        [
+            ("_remove_final_layer_norm", self.remove_final_layer_norm == Some(true)),
+            ("do_layer_norm_before", self.do_layer_norm_before == Some(true)),
+            ("dropout", drops),
+            ("enable_bias", self.enable_bias == Some(true)),
+            ("ffn_dim", self.ffn_dim.is_some()),
+            ("layer_norm_elementwise_affine", self.layer_norm_elementwise_affine == Some(true)),
+            ("layerdrop", drops_layers),
+            ("word_embed_proj_dim", self.word_embed_proj_dim.is_some()),
+        ]
+    }
+
+    /// The one that asks OPT, whose width is `width`, for what is not there: norms behind layers and projections of embeddings (OPT-350m) among them.
+    pub fn missing(&self, width: usize) -> Option<&'static str> {
+        let asks = [
+            ("do_layer_norm_before", self.do_layer_norm_before == Some(false)),
+            ("word_embed_proj_dim", self.word_embed_proj_dim.is_some_and(|own| own.get() != width)),
+            ("enable_bias", self.enable_bias == Some(false)),
+            ("layer_norm_elementwise_affine", self.layer_norm_elementwise_affine == Some(false)),
+            ("layerdrop", self.layerdrop.is_some_and(|share| share != 0.0)),
+            ("_remove_final_layer_norm", self.remove_final_layer_norm == Some(true)),
+        ];
+        asks.into_iter().find(|(_, asks)| *asks).map(|(key, _)| key)
+    }
+}
