@@ -66,7 +66,7 @@ pub(super) fn render(
     layout.rows = (plan.rows, seen);
 }
 
-/// As much as there is room for: how it is drawn, what is lost in holes, how many.
+/// The title with as much as fits: the colouring, the bytes lost in holes, the number of segments.
 fn title(stage: &Stage<'_>, plan: &Plan, room: usize) -> Vec<Span<'static>> {
     let (theme, view, state) = (stage.theme, stage.shown, &stage.states.blocks);
     let ledger = &view.ledger;
