@@ -248,8 +248,8 @@ impl RankThreads {
         }
     }
 
-    /// Tells the processes of other ranks that the lab ends. This process may end before a silent one has closed everything.
-    /// closed all else.
+    /// Tells the processes of other ranks that the lab ends. This process may end before a silent one has closed
+    /// everything else.
     pub fn leave(&self) {
         self.links.iter().for_each(|link| link.leave());
     }
