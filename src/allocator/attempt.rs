@@ -4,27 +4,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::Bytes;
 
-/// One thing that was tried. A request that failed for good went through all of them.
+/// One attempt to serve a request. A request that failed for good went through all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Attempt {
     /// The free blocks of the request's pool and stream were searched.
     Search {
-        /// How many there are.
+        /// How many free blocks there are.
         blocks: u64,
-        /// The largest of them.
+        /// The size of the largest free block.
         largest: Bytes,
     },
-    /// Segments that were unused for longest were given back (`garbage_collection_threshold`).
+    /// The segments that had been unused for longest were given back (`garbage_collection_threshold`).
     CollectGarbage {
         /// Bytes given back.
         released: Bytes,
     },
     /// The driver was asked for a segment.
     Grow {
-        /// Its size.
+        /// The size of the segment.
         segment: Bytes,
-        /// Why there was none.
+        /// Why the driver gave no segment.
         refusal: Refusal,
     },
     /// Cached segments above `max_split_size_mb` were given back.
@@ -39,11 +39,11 @@ pub enum Attempt {
     },
 }
 
-/// Why there was no segment.
+/// Why a request for a segment was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Refusal {
-    /// More would be held than the limit allows.
+    /// The allocator would hold more than its limit allows.
     Limit,
     /// The driver had no memory.
     Driver,

@@ -29,7 +29,7 @@ impl BlockId {
 pub(super) enum Usage {
     /// Handed out.
     Allocated,
-    /// Given back by the program; this many events of side streams are still awaited.
+    /// Given back by the program, but this many events of side streams are not done yet.
     Pending(u32),
     /// In a pool's set of free blocks, or not mapped.
     Free,
@@ -40,22 +40,22 @@ pub(super) enum Usage {
 pub(super) struct Block {
     pub address: Address,
     pub size: Bytes,
-    /// Decides between it and other free blocks of its size.
+    /// Decides the order among free blocks of the same size.
     pub tie: Tie,
-    /// Bytes asked for at the last use; stale while the block is free, zero if it never was used.
+    /// Bytes asked for at the last use. Stale while the block is free; zero if the block was never used.
     pub requested: Bytes,
     pub stream: StreamId,
     pub pool: PoolKind,
-    /// The private pool that it belongs to.
+    /// The private pool that the block belongs to.
     pub owner: Option<OwnerId>,
     pub usage: Usage,
-    /// False for address space of an expandable range without memory behind it.
+    /// False for address space of an expandable range that has no memory behind it.
     pub mapped: bool,
     /// The neighbour below, in the same segment or range.
     pub previous: Option<BlockId>,
     /// The neighbour above, in the same segment or range.
     pub next: Option<BlockId>,
-    /// The expandable range it lies in.
+    /// The expandable range that the block lies in.
     pub range: Option<RangeId>,
     /// The pool's count of lookups when the block became free.
     pub age_base: u64,
@@ -82,7 +82,7 @@ impl Block {
         }
     }
 
-    /// Has a neighbour.
+    /// True if the block shares its segment or range with other blocks.
     #[inline]
     pub const fn is_split(&self) -> bool {
         self.previous.is_some() || self.next.is_some()
@@ -117,19 +117,19 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// No blocks yet, to be ordered as in this version.
+    /// An empty table whose blocks are ordered as this version of PyTorch orders them.
     pub fn new(version: TorchVersion) -> Self {
         Self { slots: Vec::new(), vacant: Vec::new(), ties: Ties::of(version) }
     }
 
-    /// Keeps the only block of a new segment or range, and names it.
+    /// Stores the only block of a new segment or range, and names it.
     pub fn begin(&mut self, mut block: Block) -> BlockId {
         block.tie = self.ties.segment(block.address, block.size);
         self.insert(block)
     }
 
-    /// Keeps a block that was found behind `below`, or where there is none at the beginning of a segment or range of so many
-    /// bytes, and names it.
+    /// Stores and names a block of a seeded allocator. The block lies right behind `below`, or at the beginning of a
+    /// segment or range of `segment` bytes if `below` is `None`.
     pub fn found(&mut self, mut block: Block, below: Option<BlockId>, segment: Bytes) -> BlockId {
         block.tie = match below {
             Some(below) => self.ties.found_behind(self[below].tie, self[below].size),
@@ -143,7 +143,7 @@ impl Blocks {
         id
     }
 
-    /// Keeps `block` and names it.
+    /// Stores `block` and names it.
     #[expect(clippy::expect_used, reason = "four billion blocks are at least 2 TiB of device memory")]
     #[inline]
     pub fn insert(&mut self, block: Block) -> BlockId {
@@ -156,7 +156,7 @@ impl Blocks {
         BlockId(count.expect("fewer than four billion blocks"))
     }
 
-    /// Forgets a block; its name may be given again.
+    /// Forgets a block. Its name may be reused.
     #[inline]
     pub fn remove(&mut self, id: BlockId) {
         self.vacant.push(id);
@@ -167,15 +167,15 @@ impl Blocks {
         self.slots.len() - self.vacant.len()
     }
 
-    /// Cuts `front` bytes off the start of `id`; returns the rest, a free block of the same kind that lies behind it
-    /// and carries the stale requested size, as PyTorch's remainder does.
+    /// Cuts `front` bytes off the start of `id` and returns the rest: a free block of the same kind behind the front.
+    /// The rest carries the stale requested size, as PyTorch's remainder does.
     #[inline]
     pub fn split(&mut self, id: BlockId, front: Bytes) -> BlockId {
         let ties = self.ties.cut(self[id].tie, front);
         self.cut(id, front, ties)
     }
 
-    /// The same where PyTorch makes a new block of the rest rather than of the front.
+    /// Like [`Blocks::split`], for splits where PyTorch makes a new block object for the rest and not for the front.
     pub fn split_off(&mut self, id: BlockId, front: Bytes) -> BlockId {
         let ties = self.ties.cut_off(self[id].tie, front);
         self.cut(id, front, ties)
@@ -203,8 +203,8 @@ impl Blocks {
         rest
     }
 
-    /// Joins a block and the one below it, under the name of that but as the object it is in PyTorch: with its requested
-    /// size.
+    /// Merges block `id` into the block below it. The result has the name of the lower block, but the tie and the
+    /// requested size of `id`: in PyTorch `id` is the object that survives.
     #[inline]
     pub fn absorb_below(&mut self, lower: BlockId, id: BlockId) {
         let (requested, tie) = (self[id].requested, self[id].tie);
@@ -214,7 +214,7 @@ impl Blocks {
         (block.requested, block.tie) = (requested, tie);
     }
 
-    /// Joins a block and the one behind it under the name of the first.
+    /// Merges a block with the one behind it. The result has the name of the lower block.
     #[inline]
     pub fn join(&mut self, lower: BlockId, upper: BlockId) {
         let &Block { size, next: above, .. } = &self[upper];

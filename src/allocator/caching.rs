@@ -1,4 +1,4 @@
-//! The caching allocator: what it holds, and the moves that all its parts make.
+//! The caching allocator: its state, and the operations that its parts share.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -40,25 +40,25 @@ pub struct CachingAllocator<S, T = ()> {
     pub(super) small: Pool,
     pub(super) large: Pool,
     pub(super) private: PrivatePools,
-    /// Blocks that are handed out.
+    /// Allocated blocks.
     pub(super) live: LiveBlocks,
-    /// First blocks of all segments and ranges.
+    /// The first block of each segment and range.
     pub(super) heads: BTreeMap<Address, BlockId>,
     pub(super) ranges: Ranges,
-    /// Streams other than its own that use a live block (`record_stream`), by its address.
+    /// Side streams of each allocated block (`record_stream`), by the block's address.
     pub(super) side_streams: BTreeMap<Address, Vec<StreamId>>,
     /// Events that pending blocks wait for, oldest first, by side stream.
     pub(super) events: BTreeMap<StreamId, VecDeque<(EventToken, BlockId)>>,
-    /// Freed while events were held back: their events are recorded later.
+    /// Blocks freed while events were held back. Their events are recorded later.
     pub(super) deferred: Vec<BlockId>,
-    /// Side streams that were recorded meanwhile, by a block's address.
+    /// Side streams recorded while events were held back, by a block's address.
     pub(super) captured_streams: BTreeMap<Address, Vec<StreamId>>,
     pub(super) limit: Option<Bytes>,
     /// Bytes held from the driver.
     pub(super) reserved: Bytes,
-    /// Memory of the device when the allocator was created.
+    /// The device's memory when the allocator was created.
     pub(super) device_total: Bytes,
-    /// Counted in debug builds, which check everything now and then.
+    /// Operations so far. Counted in debug builds only, which check all invariants now and then.
     pub(super) operations: u64,
 }
 
@@ -89,7 +89,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         }
     }
 
-    /// The same allocator with memory from elsewhere and another listener. Costs what a clone does.
+    /// A copy of the allocator with another source of memory and another listener. Costs as much as a clone.
     pub fn fork<U, V>(&self, source: U, sink: V) -> CachingAllocator<U, V> {
         CachingAllocator {
             source,
@@ -114,12 +114,12 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         }
     }
 
-    /// The most that may be held from the driver; `None`: all there is. Lowering it gives nothing back.
+    /// Sets the most that may be held from the driver; `None` removes the limit. Lowering the limit gives nothing back.
     pub const fn set_limit(&mut self, limit: Option<Bytes>) {
         self.limit = limit;
     }
 
-    /// The limit as a share of the device's memory (`set_per_process_memory_fraction`); 1 removes it.
+    /// Sets the limit as a share of the device's memory (`set_per_process_memory_fraction`); 1 removes the limit.
     ///
     /// # Errors
     /// [`InvalidFraction`] outside 0 to 1.
@@ -131,10 +131,10 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         Ok(())
     }
 
-    /// Reads a configuration string at run time, as [`Settings::apply`]. What was handed out stays as it is.
+    /// Reads a configuration string at run time, as [`Settings::apply`] does. Blocks that are handed out stay as they are.
     ///
     /// # Errors
-    /// [`SettingsError`]; settings before the one refused are applied.
+    /// [`SettingsError`]; the settings before the refused one are applied.
     pub fn apply_settings(&mut self, text: &str) -> Result<(), SettingsError> {
         self.settings.apply(text)
     }
@@ -158,7 +158,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         pool_of(&mut self.small, &mut self.large, &mut self.private, home)
     }
 
-    /// Out of the way of the default pools, which serve nearly all requests.
+    /// A function of its own, so that the default pools, which serve nearly all requests, stay on the fast path.
     #[cold]
     fn private_pool(&self, owner: OwnerId, kind: PoolKind) -> &Pool {
         match (self.private.of(owner), kind) {
@@ -174,7 +174,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         self.limit.is_some() && self.settings.garbage_collection_threshold > 0.0
     }
 
-    /// The limit allows `segment` bytes more, all that is nominally fetched even where less will be mapped.
+    /// True if the limit allows another `segment` bytes. All of them count, even if fewer will be mapped.
     pub(super) fn within_limit(&self, segment: Bytes) -> bool {
         self.limit.is_none_or(|limit| self.reserved.0.saturating_add(segment.0) <= limit.0)
     }
@@ -184,13 +184,13 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     pub(super) fn insert_free(&mut self, id: BlockId) {
         let block = &mut self.blocks[id];
         let pool = pool_of(&mut self.small, &mut self.large, &mut self.private, block.home());
-        // Its age starts over.
+        // The block's age starts over.
         block.age_base = pool.lookups;
         pool.insert(id, block);
     }
 
-    /// Joins a free mapped block that is in no set with such neighbours, and enters the result in their set in place of
-    /// them.
+    /// Merges a free mapped block that is in no set with its free mapped neighbours, and enters the result in the set
+    /// in their place.
     #[inline]
     pub(super) fn insert_merged(&mut self, id: BlockId) -> MergeResult {
         let block = &self.blocks[id];
@@ -213,7 +213,8 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         merged
     }
 
-    /// Joins address space without memory, in no set, with such neighbours; enters the result among such space.
+    /// Merges unmapped address space that is in no set with its unmapped neighbours, and enters the result in the set
+    /// of unmapped space.
     pub(super) fn insert_merged_space(&mut self, id: BlockId) -> BlockId {
         let block = &self.blocks[id];
         let (previous, next, pool) = (block.previous, block.next, block.home());
@@ -231,19 +232,19 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         merged
     }
 
-    /// Enters address space without memory in its set.
+    /// Enters unmapped address space in its set.
     pub(super) fn insert_space(&mut self, pool: Home, id: BlockId) {
         let block = self.blocks[id];
         self.pool_mut(pool).insert_space(id, &block);
     }
 
-    /// Takes address space out of its set.
+    /// Removes unmapped address space from its set.
     pub(super) fn remove_space(&mut self, id: BlockId) {
         let block = self.blocks[id];
         self.pool_mut(block.home()).remove_space(&block);
     }
 
-    /// A neighbour to merge with, and where it stands among free blocks.
+    /// The neighbour if it can be merged, and its key among the free blocks.
     #[inline]
     fn mergeable(&self, neighbour: Option<BlockId>, mapped: bool) -> Option<(BlockId, FreeKey)> {
         let id = neighbour?;
@@ -251,23 +252,23 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         (block.is_free() && block.mapped == mapped).then(|| (id, FreeKey::of(block)))
     }
 
-    /// The blocks of a segment or range from its first one on.
+    /// The blocks of a segment or range, from its first block on.
     pub(super) fn chain(&self, head: BlockId) -> impl Iterator<Item = &Block> {
         std::iter::successors(Some(head), |&id| self.blocks[id].next).map(|id| &self.blocks[id])
     }
 }
 
-/// What a merge left.
+/// The result of a merge.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MergeResult {
     pub id: BlockId,
-    /// Neighbours absorbed.
+    /// How many neighbours were absorbed.
     pub neighbours: i64,
-    /// Their bytes.
+    /// The bytes of these neighbours.
     pub absorbed: Bytes,
 }
 
-/// The pool of blocks that belong to `home`. A default pool serves for a private one that is gone.
+/// The pool that `home` names. A default pool stands in for a private pool that no longer exists.
 #[inline]
 fn pool_of<'a>(small: &'a mut Pool, large: &'a mut Pool, private: &'a mut PrivatePools, home: Home) -> &'a mut Pool {
     let owned = match home.owner {
@@ -282,7 +283,7 @@ fn pool_of<'a>(small: &'a mut Pool, large: &'a mut Pool, private: &'a mut Privat
     }
 }
 
-/// The limit for a share of the device's memory: none for all of it.
+/// The limit that a share of the device's memory amounts to; `None` for all of it.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -1,4 +1,4 @@
-//! When a block's use is over: at once, or when the events of the side streams that used it are done.
+//! When a freed block becomes usable: at once, or when the events of its side streams are done.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,8 +11,8 @@ use crate::trace::{TraceEvent, TraceSink};
 use crate::units::{Address, StreamId};
 
 impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
-    /// Tells that work on `stream` uses the block at `address`: after `free` it is pending until that work is done.
-    /// The block's own stream, and addresses that are not handed out, are ignored.
+    /// Records that work on `stream` uses the block at `address`. After `free` the block is pending until that work is done.
+    /// The block's own stream is ignored, and so are addresses that are not allocated.
     pub fn record_stream(&mut self, address: Address, stream: StreamId) {
         let Some(id) = self.live.get(address) else { return };
         if stream != self.blocks[id].stream {
@@ -26,7 +26,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         }
     }
 
-    /// Completes pending blocks whose events are done, first in first out per side stream. Each `malloc` begins so.
+    /// Completes pending blocks whose events are done, first in, first out, per side stream. Each `malloc` begins with this.
     pub fn process_events(&mut self) {
         if !self.deferred.is_empty() {
             self.record_deferred();
@@ -36,20 +36,20 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         }
     }
 
-    /// True while events are neither recorded nor looked at.
+    /// True while events are neither recorded nor queried.
     #[inline]
     pub(super) fn holds_events(&self) -> bool {
         self.private.hold_events(self.settings.torch())
     }
 
-    /// A block with side streams is freed while events are held back.
+    /// Puts off a freed block with side streams while events are held back.
     pub(super) fn defer(&mut self, id: BlockId, side_streams: Vec<StreamId>) {
         self.side_streams.insert(self.blocks[id].address, side_streams);
         self.deferred.push(id);
     }
 
-    /// Records the events of blocks that were freed while they were held back. What a captured graph does on side streams
-    /// is no use: it runs later.
+    /// Records the events of blocks that were freed while events were held back. Uses on side streams that were
+    /// recorded during a graph capture don't count: the graph runs later.
     #[cold]
     fn record_deferred(&mut self) {
         let deferred: BTreeMap<Address, BlockId> =
@@ -91,7 +91,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         }
     }
 
-    /// Records one event per side stream; the block is pending until all are done.
+    /// Records one event per side stream. The block is pending until all of them are done.
     pub(super) fn await_streams(&mut self, id: BlockId, side_streams: &[StreamId]) {
         let mut count = 0;
         for &stream in side_streams {
@@ -107,7 +107,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         self.synchronize_events_of(None);
     }
 
-    /// The same for the blocks of one private pool.
+    /// Like [`CachingAllocator::synchronize_events`], for the blocks of one private pool.
     pub(super) fn synchronize_events_of(&mut self, pool: Option<PoolId>) {
         self.statistics.num_sync_all_streams += 1;
         self.record_deferred();

@@ -1,7 +1,7 @@
 //! Using private pools: those of graph captures and of `torch.cuda.MemPool`.
 //!
 //! A private pool is a small and a large pool of its own. Its free blocks serve no other pool, and its segments go back
-//! only once all its users released it.
+//! to the driver only once all its users have released it.
 
 use super::source::SegmentSource;
 use crate::caching::CachingAllocator;
@@ -12,21 +12,21 @@ use crate::trace::TraceSink;
 use crate::units::Bytes;
 
 impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
-    /// From here on requests go to a private pool, which is made if there is none of that name
-    /// (`beginAllocateToPool`). It has one user more.
+    /// Directs requests to a private pool from here on and adds a user to it (`beginAllocateToPool`). Creates the pool
+    /// if there is none of that name.
     pub fn begin_diversion(&mut self, diversion: Diversion) {
         self.create_pool(diversion.pool);
         self.private.diversions.push(diversion);
     }
 
-    /// The diversion to `pool` ends (`endAllocateToPool`); its user remains one.
+    /// Ends the diversion to `pool` (`endAllocateToPool`). The user that it added remains.
     pub fn end_diversion(&mut self, pool: PoolId) {
         if let Some(at) = self.private.diversions.iter().position(|diversion| diversion.pool == pool) {
             self.private.diversions.remove(at);
         }
     }
 
-    /// A private pool has one user more (`createOrIncrefPool`); it is made if there is none of that name.
+    /// Adds a user to a private pool (`createOrIncrefPool`). Creates the pool if there is none of that name.
     pub fn create_pool(&mut self, pool: PoolId) {
         if self.private.find(pool).is_none() {
             self.private.insert(pool);
@@ -36,7 +36,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         }
     }
 
-    /// A private pool has one user less (`releasePool`). Without any its segments go back with the next
+    /// Removes a user from a private pool (`releasePool`). The segments of a pool without users go back with the next
     /// [`CachingAllocator::empty_cache`].
     pub fn release_pool(&mut self, pool: PoolId) {
         if let Some(pool) = self.private.get_mut(pool) {
@@ -44,8 +44,8 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         }
     }
 
-    /// Gives back what a private pool without users has cached (as the end of a `torch.cuda.MemPool` does). One that has
-    /// users is left alone: its blocks are not even waited for.
+    /// Gives back what a private pool without users has cached, as the end of a `torch.cuda.MemPool` does. A pool with
+    /// users is left alone: not even its pending blocks are waited for.
     pub fn empty_pool(&mut self, pool: PoolId) {
         if self.private.iter().any(|private| private.id == pool && private.users == 0) {
             self.synchronize_events_of(Some(pool));
@@ -54,8 +54,8 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         self.verify(None);
     }
 
-    /// Gives back the segments of private pools without users, of `only` one if that is named; pools without segments are
-    /// gone then.
+    /// Gives back the segments of private pools without users (only those of pool `only`, if given), and removes pools
+    /// that have no segments left.
     pub(super) fn release_private(&mut self, only: Option<PoolId>) {
         let freeable = |pool: &&PrivatePool| pool.users == 0 && only.is_none_or(|only| only == pool.id);
         let mut pools: Vec<PoolId> = self.private.iter().filter(freeable).map(|pool| pool.id).collect();
@@ -73,7 +73,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         }
     }
 
-    /// Counts bytes that a private pool took from the driver, or gave back.
+    /// Counts the bytes that a private pool took from the driver and gave back.
     pub(super) fn count_private(&mut self, home: Home, taken: Bytes, given_back: Bytes) {
         let Some(pool) = home.owner.and_then(|owner| self.private.of(owner)) else { return };
         self.statistics.count_private(pool.id, home.kind, taken, given_back);

@@ -1,4 +1,4 @@
-//! A device driver that is bare address arithmetic: placements as on the H200, a capacity, and nothing behind them.
+//! A device driver that is pure address arithmetic: it places segments as the H200's driver does and has a capacity, but no memory.
 
 use std::collections::BTreeMap;
 
@@ -10,15 +10,15 @@ use crate::units::{Address, Bytes, MIB};
 const FIRST_RANGE: u64 = 0x3_0200_0000;
 /// Ranges begin at multiples of this.
 const RANGE_ALIGNMENT: u64 = 32 * MIB;
-/// The driver's addresses for segments end here.
+/// The addresses that the driver gives to segments end here.
 const SEGMENTS_END: u64 = 0x7f86_0000_0000;
-/// Room for segments below.
+/// The address space for segments below [`SEGMENTS_END`].
 const SEGMENTS_SPAN: u64 = 1 << 44;
 
-/// A device that has memory only in name.
+/// A simulated device, which has no real memory.
 ///
-/// Segments lie where the H200's driver would put them, which matters: among free blocks of one size the lowest
-/// address is used first. Streams finish everything at once.
+/// Segments lie where the H200's driver would put them. That matters because the allocator prefers the lowest address
+/// among free blocks of one size. Streams finish all work at once.
 #[derive(Clone, Debug)]
 pub struct SimulatedDriver {
     placement: Placement,
@@ -29,13 +29,12 @@ pub struct SimulatedDriver {
 }
 
 impl SimulatedDriver {
-    /// Ordinary segments lie below.
+    /// Ordinary segments lie below this address.
     pub const SEGMENTS_END: Address = Address(SEGMENTS_END);
-    /// Segments where the host's copy of a model had been lie below, and above all others.
+    /// Segments placed where the host's copy of a model was lie below this address and above all other segments.
     pub const HOST_TOP: Address = Address(Placement::HOST_TOP);
 
-    /// A device with `total` bytes of memory, of which `used_by_others` are not available (contexts, libraries, other
-    /// processes).
+    /// A device with `total` bytes of memory, of which contexts, libraries and other processes occupy `used_by_others`.
     #[must_use]
     pub fn new(total: Bytes, used_by_others: Bytes) -> Self {
         let mut placement = Placement::new(SEGMENTS_END - SEGMENTS_SPAN..SEGMENTS_END);
@@ -43,12 +42,12 @@ impl SimulatedDriver {
         Self { placement, ranges: BTreeMap::new(), total, used: used_by_others.min(total) }
     }
 
-    /// The host gave the memory of a parameter back that now lies on the device.
+    /// Notes that the host released `bytes` of a parameter that now lies on the device.
     pub fn release_host(&mut self, bytes: Bytes) {
         self.placement.release_host(bytes.0);
     }
 
-    /// The program's first kernels are loaded.
+    /// Notes that the program's first kernels are loaded.
     pub fn load_kernels(&mut self) {
         self.placement.load_kernels();
     }
@@ -129,7 +128,7 @@ mod tests {
 
     #[test]
     fn the_first_segments_lie_as_on_the_h200() {
-        // Distances from the older region of the context, in MiB, of the first segments of a recorded program.
+        // The first segments of a recorded program: distances from the context's older region, in MiB.
         let mut driver = SimulatedDriver::new(Bytes::gib(139), Bytes::ZERO);
         let older = SEGMENTS_END - 32 * MIB;
         for (size, above, below) in [(2, 0, 66), (44, 0, 544), (20, 0, 500), (14, 8, 0), (34, 0, 608), (330, 0, 960)] {

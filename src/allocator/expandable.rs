@@ -13,8 +13,8 @@ use crate::trace::{TraceEvent, TraceSink};
 use crate::units::{Address, Bytes};
 
 impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
-    /// Among free expandable blocks from `first` on prefers one that could grow less: a hole between blocks rather
-    /// than the range's growing end. Stops at the first block that would not be better than the one before.
+    /// Among the free expandable blocks from `first` on, prefers a block with less room to grow: a hole between blocks
+    /// rather than the growing end of a range. Stops at the first block that is no better than the one before.
     pub(super) fn prefer_hole(&self, pool: &Pool, first: Candidate) -> Candidate {
         let mut best = first;
         while self.blocks[best.id].is_expandable() {
@@ -26,14 +26,14 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         best
     }
 
-    /// A block and the unmapped space behind it.
+    /// The bytes of a block and of the unmapped space behind it.
     fn reach(&self, id: BlockId) -> Bytes {
         let block = &self.blocks[id];
         let space = block.next.filter(|&next| !self.blocks[next].mapped).map(|next| self.blocks[next].size);
         block.size + space.unwrap_or_default()
     }
 
-    /// The first block behind `first` that is not expandable: expandable segments were switched off meanwhile.
+    /// The first block behind `first` that is not expandable, for when expandable segments have been switched off meanwhile.
     pub(super) fn skip_expandable(&self, pool: &Pool, first: Candidate) -> Option<Candidate> {
         let mut found = first;
         while self.blocks[found.id].is_expandable() {
@@ -42,9 +42,10 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         Some(found)
     }
 
-    /// Maps pages for a request at the lowest address that has room. The block is in no set, and often larger.
+    /// Maps pages for a request at the lowest address that has room. The returned block is in no set, and often larger
+    /// than the request.
     ///
-    /// When the driver has too few pages, what was mapped on the way stays mapped and free.
+    /// If the driver has too few pages, the pages mapped so far stay mapped and free.
     pub(super) fn grow_expandable(&mut self, request: &Request) -> Option<BlockId> {
         let mut id = match self.expandable_room(request) {
             Some(id) => id,
@@ -83,7 +84,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         room >= wanted
     }
 
-    /// Reserves a range that spans nine eighths of the device's memory or what is configured, nothing mapped.
+    /// Reserves a range of nine eighths of the device's memory, or of the configured size. Nothing is mapped yet.
     fn reserve_range(&mut self, request: &Request) -> Option<BlockId> {
         let page = rounding::page_size(request.pool, &self.settings);
         let mut size = rounding::range_size(self.device_total, page)?;
@@ -93,7 +94,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         }
         let base = self.source.reserve_range(size).ok()?;
         if size < request.rounded {
-            // A block never spans ranges; PyTorch finds that out only now.
+            // A block never spans two ranges; PyTorch checks this only here.
             self.source.release_range(base, size);
             return None;
         }
@@ -108,8 +109,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         Some(id)
     }
 
-    /// Backs the first pages of an unmapped block, as many as `wanted` bytes need; returns the free mapped block that
-    /// they are part of then.
+    /// Maps the first pages of an unmapped block, as many as `wanted` bytes need. Returns the free mapped block that contains them.
     fn map_block(&mut self, id: BlockId, wanted: Bytes) -> Option<BlockId> {
         let block = &self.blocks[id];
         let (address, stream, pool, home) = (block.address, block.stream, block.pool, block.home());
@@ -132,7 +132,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         Some(merged.id)
     }
 
-    /// Gives back the pages that lie wholly inside a free block, and the range once nothing of it is mapped.
+    /// Gives back the pages that lie wholly inside a free block, and the range once none of its pages is mapped.
     pub(super) fn unmap_block(&mut self, id: BlockId) {
         let block = &self.blocks[id];
         let (pool, stream, home) = (block.pool, block.stream, block.home());

@@ -1,4 +1,4 @@
-//! A pool's free blocks, in the order in which PyTorch's set has them.
+//! A pool's free blocks, in the order of PyTorch's set.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use crate::size_class::{Members, SizeClass};
 use crate::tie::Tie;
 use crate::units::{Bytes, StreamId};
 
-/// The order of free blocks: stream handle, then size, then what decides between equally large ones.
+/// The order of free blocks: by stream handle, then by size, then by tie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FreeKey {
     pub stream: StreamId,
@@ -17,7 +17,7 @@ pub(super) struct FreeKey {
 }
 
 impl FreeKey {
-    /// Where the first block of at least `size` bytes for `stream` stands.
+    /// The position of the first block of at least `size` bytes for `stream`.
     #[inline]
     pub const fn at_least(stream: StreamId, size: Bytes) -> Self {
         Self { stream, size, tie: Tie::FIRST }
@@ -28,7 +28,7 @@ impl FreeKey {
         Self { stream: block.stream, size: block.size, tie: block.tie }
     }
 
-    /// The key right behind.
+    /// The next key in the order.
     pub const fn successor(self) -> Self {
         Self { tie: self.tie.next(), ..self }
     }
@@ -51,7 +51,7 @@ impl PartialOrd for FreeKey {
     }
 }
 
-/// The order of one stream's blocks.
+/// A block's position among the free blocks of its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     size: Bytes,
@@ -59,21 +59,21 @@ struct Place {
 }
 
 impl Place {
-    /// `self < other`, as one number each: searches ask this most.
+    /// `self < other`, compared as one number each because searches compare most often.
     #[inline]
     const fn is_before(self, other: Self) -> bool {
         (((self.size.0 as u128) << 64) | self.tie.0 as u128) < (((other.size.0 as u128) << 64) | other.tie.0 as u128)
     }
 }
 
-/// Free blocks in order. Nearly all programs have one stream.
+/// Free blocks in order, by stream. Nearly all programs have one stream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FreeSet {
     streams: Vec<(StreamId, SizeIndex)>,
 }
 
 impl FreeSet {
-    /// Where the blocks of `stream` are, or would be.
+    /// Where the blocks of `stream` are, or would be inserted.
     #[inline]
     fn slot(&self, stream: StreamId) -> Result<usize, usize> {
         match &*self.streams {
@@ -87,7 +87,7 @@ impl FreeSet {
         self.slot(stream).ok().map(|slot| &self.streams[slot].1)
     }
 
-    /// The first block at or behind `key` that is of the same stream.
+    /// The first block of the same stream at or behind `key`.
     #[inline]
     pub fn first_from(&self, key: &FreeKey) -> Option<(FreeKey, BlockId)> {
         let (Place { size, tie }, id) = self.of(key.stream)?.first_from(key.place())?;
@@ -128,7 +128,7 @@ impl FreeSet {
         self.iter().map(|(_, id)| id)
     }
 
-    /// How many there are of a stream, and the size of its largest.
+    /// How many free blocks a stream has, and the size of the largest.
     pub fn extent(&self, stream: StreamId) -> (u64, Bytes) {
         self.of(stream).map_or((0, Bytes::ZERO), |index| {
             let largest = index.iter().next_back().map_or(Bytes::ZERO, |(place, _)| place.size);
@@ -141,32 +141,34 @@ impl FreeSet {
     }
 }
 
-/// One stream's free blocks: in order while they are few, as those of ordinary programs are, else by classes of sizes. Bits say which
-/// classes hold any, so that a search reads a word or two and then the blocks of one class.
+/// One stream's free blocks. A short list in order while they are few, as in ordinary programs; otherwise a table by
+/// classes of sizes. A bit per class says whether it holds any block, so that a search reads a word or two and then the
+/// blocks of one class.
 #[derive(Clone, Debug, Default)]
 struct SizeIndex {
-    /// All of them, while no group holds any.
+    /// All free blocks, as long as `groups` is empty.
     few: FewBlocks,
     /// The groups that hold a block.
     groups: Members<u64>,
-    /// As many as were needed: most sizes are in a few of them, and a file may have thousands of streams.
+    /// The tables of the groups, as many as were needed: most sizes fall in a few groups, and a file may have thousands of streams.
     tables: Vec<Option<Box<Group>>>,
 }
 
-/// The classes of a group.
+/// The classes of one group.
 #[derive(Clone, Debug, Default)]
 struct Group {
-    /// Those that hold a block.
+    /// The classes that hold a block.
     classes: Members<u16>,
     blocks: [ClassBlocks; SizeClass::IN_GROUP],
 }
 
-/// Blocks of a class, in order: requests are served from the first ones.
+/// The blocks of one class, in order. Requests are served from the front.
 #[derive(Clone, Debug, Default)]
 struct ClassBlocks {
-    /// The first ones, nearly always all: one or two.
+    /// The first blocks. Nearly always all of them: one or two.
     few: FewBlocks,
-    /// Those behind, once they were more than [`FEW`]: programs can have many thousands of one size. None where there are no few.
+    /// The blocks behind `few`, once there are more than [`FEW`]: programs can have many thousands of one size. Empty
+    /// while `few` is.
     #[expect(
         clippy::box_collection,
         reason = "nearly always none, in a table that stays in the nearest cache where it is small"
@@ -174,11 +176,11 @@ struct ClassBlocks {
     many: Option<Box<BTreeMap<Place, BlockId>>>,
 }
 
-/// Blocks in order, searched one after the other.
+/// Blocks in order, searched linearly.
 #[derive(Clone, Debug, Default)]
 struct FewBlocks(Vec<(Place, BlockId)>);
 
-/// The most that are searched so: of a class, and of a stream.
+/// The most blocks that are searched linearly: of a class ([`FEW`]) and of a stream ([`FEW_OF_STREAM`]).
 const FEW: usize = 64;
 const FEW_OF_STREAM: usize = 24;
 
@@ -293,7 +295,7 @@ impl ClassBlocks {
         }
     }
 
-    /// Takes one out; true where none is left.
+    /// Removes a block. Returns true if the class is empty afterwards.
     #[inline]
     fn remove(&mut self, place: Place) -> bool {
         let was_of_few = self.few.remove(place);
@@ -322,7 +324,7 @@ impl ClassBlocks {
 }
 
 impl FewBlocks {
-    /// Where the first one that is not before `place` stands.
+    /// The index of the first block that is not before `place`.
     #[inline]
     fn locate(&self, place: Place) -> usize {
         self.0.iter().position(|(there, _)| !there.is_before(place)).unwrap_or(self.0.len())
@@ -338,7 +340,7 @@ impl FewBlocks {
         self.0.insert(self.locate(place), (place, id));
     }
 
-    /// Takes one out; whether it was there.
+    /// Removes a block. Returns whether it was there.
     #[inline]
     fn remove(&mut self, place: Place) -> bool {
         let at = self.locate(place);
@@ -362,7 +364,7 @@ mod tests {
         Blocks::new(TorchVersion::V2_11).insert(block)
     }
 
-    /// Few sizes with many ties, and sizes of every magnitude with few.
+    /// Tests few sizes with many ties, and sizes of every magnitude with few ties.
     #[test]
     fn entries_stay_in_order_through_many_insertions_and_removals() {
         let id = id();
@@ -386,7 +388,7 @@ mod tests {
                     model.remove(&key);
                 }
                 let behind = model.range(key..).next().copied();
-                // One entry makes room for another, near or far.
+                // Removes one entry to make room for another, near or far.
                 if let Some(old) = behind.filter(|_| n % 7 < 3) {
                     let new = FreeKey { size: Bytes(key.size.0 + n % 5 * 512), tie: Tie(10_000 + step), ..key };
                     set.remove(&old);

@@ -1,4 +1,4 @@
-//! Where blocks belong: in one of two pools, the default ones or those of a private pool.
+//! Where blocks belong: the small or the large pool, of the default pools or of a private pool.
 
 use std::num::NonZeroU32;
 
@@ -19,7 +19,7 @@ pub enum PoolKind {
 pub(super) struct OwnerId(NonZeroU32);
 
 impl OwnerId {
-    /// That of the `index`-th private pool; `None` beyond four billion of them.
+    /// The id of the `index`-th private pool; `None` beyond four billion of them.
     pub fn of(index: usize) -> Option<Self> {
         u32::try_from(index.checked_add(1)?).ok().and_then(NonZeroU32::new).map(Self)
     }
@@ -29,7 +29,7 @@ impl OwnerId {
     }
 }
 
-/// Where a block belongs: one of the default pools, or one of a private pool's.
+/// The pool that a block belongs to: a default pool, or one of a private pool's two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Home {
     pub owner: Option<OwnerId>,

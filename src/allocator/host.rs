@@ -1,7 +1,7 @@
 //! The caching host allocator: page-locked memory in power-of-two blocks.
 //!
-//! Page-locking is slow, so blocks are kept. A block may be used again once the copies that read it are done: the
-//! program records the streams of those copies, and freeing a block puts an event behind each.
+//! Page-locking is slow, so blocks are cached. A block may be reused once the copies that read it are done: the program
+//! records the streams of those copies, and `free` records an event on each.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,7 +13,7 @@ use super::source::EventToken;
 use crate::statistics::{Counter, amount, push_counter};
 use crate::units::{Address, Bytes, StreamId};
 
-/// Larger requests have no power of two above them that is an address-space size.
+/// A larger request would need a power of two that is not a size of an address space.
 const LARGEST: Bytes = Bytes(1 << 62);
 
 /// The system has no page-locked memory for a request.
@@ -21,18 +21,18 @@ const LARGEST: Bytes = Bytes(1 << 62);
 #[error("the system is out of page-locked memory")]
 pub struct OutOfHostMemory;
 
-/// Where page-locked memory comes from, and who knows what streams have done.
+/// A source of page-locked memory, which also knows the progress of streams.
 pub trait HostMemorySource {
-    /// New page-locked memory of `size` bytes.
+    /// Allocates `size` bytes of page-locked memory.
     ///
     /// # Errors
     /// [`OutOfHostMemory`].
     fn allocate(&mut self, size: Bytes) -> Result<Address, OutOfHostMemory>;
 
-    /// Gives it back.
+    /// Returns memory to the system.
     fn free(&mut self, address: Address, size: Bytes);
 
-    /// Marks the present end of `stream`'s work.
+    /// Records an event at the current end of `stream`'s work.
     fn record_event(&mut self, stream: StreamId) -> EventToken;
 
     /// True when the work before `event` is done.
@@ -57,16 +57,16 @@ impl<S: HostMemorySource + ?Sized> HostMemorySource for Box<S> {
     }
 }
 
-/// Why the host allocator refused.
+/// Why the host allocator refused a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum HostAllocError {
-    /// The system gave no more.
+    /// The system gave no more memory.
     #[error("no page-locked memory for {size}; use pageable memory (pinned off) or raise the locked-memory limit")]
     OutOfMemory {
-        /// The block that was asked for.
+        /// The size of the block that was asked for.
         size: Bytes,
     },
-    /// The address is not that of a block that is handed out.
+    /// The address is not that of an allocated block.
     #[error("{address} is not a page-locked block that is handed out; free each block once, at its first byte")]
     InvalidPointer {
         /// The address.
@@ -74,18 +74,18 @@ pub enum HostAllocError {
     },
 }
 
-/// What `torch.cuda.host_memory_stats()` tells, without the times of driver calls: there is no clock here.
+/// The counts of `torch.cuda.host_memory_stats()`, without its times of driver calls: there is no clock here.
 ///
 /// Serialises as PyTorch's flat dictionary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostStatistics {
     /// Blocks handed out or waiting for events.
     pub active_requests: Counter,
-    /// Bytes of these.
+    /// Bytes of blocks handed out or waiting for events.
     pub active_bytes: Counter,
     /// All blocks, cached ones too.
     pub allocations: Counter,
-    /// Bytes of these.
+    /// Bytes of all blocks, cached ones too.
     pub allocated_bytes: Counter,
     /// Calls that took memory from the system.
     pub num_host_alloc: i64,
@@ -124,9 +124,9 @@ impl Serialize for HostStatistics {
 #[derive(Clone, Debug)]
 struct HostBlock {
     size: Bytes,
-    /// Streams whose copies use it.
+    /// Streams whose copies use the block.
     streams: Vec<StreamId>,
-    /// Events awaited since it was freed; `None` while it is handed out.
+    /// How many events the block awaits since it was freed; `None` while it is handed out.
     awaited: Option<usize>,
 }
 
@@ -135,11 +135,11 @@ struct HostBlock {
 pub struct CachingHostAllocator<S> {
     source: S,
     statistics: HostStatistics,
-    /// Handed out, or waiting for events.
+    /// Blocks handed out or waiting for events.
     active: BTreeMap<Address, HostBlock>,
-    /// Free blocks by size; the one freed last is used first.
+    /// Free blocks by size. The block freed last is reused first.
     free: BTreeMap<Bytes, Vec<Address>>,
-    /// Events of freed blocks, oldest first, all streams together.
+    /// Events of freed blocks, oldest first, of all streams together.
     events: VecDeque<(EventToken, Address)>,
 }
 
@@ -155,10 +155,10 @@ impl<S: HostMemorySource> CachingHostAllocator<S> {
         }
     }
 
-    /// Hands out a block of at least `size` bytes, a power of two. Zero bytes get the null address.
+    /// Allocates a block of at least `size` bytes, rounded up to a power of two. Zero bytes get the null address.
     ///
     /// # Errors
-    /// [`HostAllocError::OutOfMemory`] when nothing cached serves and the system gives no more.
+    /// [`HostAllocError::OutOfMemory`] if no cached block serves and the system gives no more.
     pub fn malloc(&mut self, size: Bytes) -> Result<Address, HostAllocError> {
         if size == Bytes::ZERO {
             return Ok(Address(0));
@@ -178,11 +178,10 @@ impl<S: HostMemorySource> CachingHostAllocator<S> {
         Ok(address)
     }
 
-    /// Takes a block back; it is used again when the work now on its recorded streams is done. The null address is
-    /// ignored.
+    /// Frees a block. It is reused once the work that is now on its recorded streams is done. The null address is ignored.
     ///
     /// # Errors
-    /// [`HostAllocError::InvalidPointer`].
+    /// [`HostAllocError::InvalidPointer`] if no allocated block starts at `address`.
     pub fn free(&mut self, address: Address) -> Result<(), HostAllocError> {
         if address == Address(0) {
             return Ok(());
@@ -201,7 +200,7 @@ impl<S: HostMemorySource> CachingHostAllocator<S> {
         Ok(())
     }
 
-    /// Tells that a copy on `stream` uses the block at `address`. False if no block that is handed out starts there.
+    /// Records that a copy on `stream` uses the block at `address`. Returns false if no allocated block starts there.
     pub fn record_stream(&mut self, address: Address, stream: StreamId) -> bool {
         let Some(block) = self.active.get_mut(&address).filter(|block| block.awaited.is_none()) else { return false };
         if !block.streams.contains(&stream) {
@@ -210,8 +209,8 @@ impl<S: HostMemorySource> CachingHostAllocator<S> {
         true
     }
 
-    /// Makes freed blocks usable whose events are done, in the order in which they were freed, up to the first that
-    /// is not. Each `malloc` begins so.
+    /// Makes freed blocks reusable in the order in which their events were recorded, up to the first event that is not
+    /// done. Each `malloc` begins with this.
     pub fn process_events(&mut self) {
         while let Some(&(event, address)) = self.events.front() {
             if !self.source.event_done(event) {
@@ -228,7 +227,7 @@ impl<S: HostMemorySource> CachingHostAllocator<S> {
         }
     }
 
-    /// Gives all free blocks back to the system. Blocks whose events are not done stay.
+    /// Returns all free blocks to the system. Blocks whose events are not done stay.
     pub fn empty_cache(&mut self) {
         self.process_events();
         for (size, addresses) in std::mem::take(&mut self.free) {
@@ -246,12 +245,12 @@ impl<S: HostMemorySource> CachingHostAllocator<S> {
         &self.statistics
     }
 
-    /// Where memory comes from.
+    /// The source of the memory.
     pub const fn source(&self) -> &S {
         &self.source
     }
 
-    /// Where memory comes from.
+    /// The source of the memory.
     pub const fn source_mut(&mut self) -> &mut S {
         &mut self.source
     }
@@ -276,7 +275,7 @@ impl<S: HostMemorySource> CachingHostAllocator<S> {
 mod tests {
     use super::*;
 
-    /// Addresses counted up, events done when a test says so.
+    /// A fake system: addresses count up, and events are done when a test says so.
     #[derive(Default)]
     struct FakeHost {
         held: u64,

@@ -1,7 +1,7 @@
 //! What must hold after every operation; checked in debug builds only.
 //!
-//! Each operation checks the surroundings of the block it touched; every [`EVERYTHING`] operations all blocks are
-//! walked and held against the sets, the tables and the statistics.
+//! Each operation checks the block it touched and its neighbours. Every [`EVERYTHING`] operations all blocks are walked
+//! and compared with the sets, the tables and the statistics.
 
 use super::source::SegmentSource;
 use crate::block::{BlockId, Usage};
@@ -11,10 +11,10 @@ use crate::statistics::amount;
 use crate::trace::TraceSink;
 use crate::units::{Address, Bytes};
 
-/// Operations between two walks over everything.
+/// Operations between two walks over all blocks.
 const EVERYTHING: u64 = 4096;
 
-/// `Err` with the sentence unless the condition holds.
+/// Returns `Err` with the sentence unless the condition holds.
 macro_rules! ensure {
     ($condition:expr, $($sentence:tt)+) => {
         if !$condition {
@@ -23,7 +23,7 @@ macro_rules! ensure {
     };
 }
 
-/// What a walk over all blocks adds up to.
+/// The sums over all blocks.
 #[derive(Default)]
 struct Totals {
     blocks: usize,
@@ -41,7 +41,7 @@ struct Totals {
 }
 
 impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
-    /// Debug builds: checks the block that is handed out at `touched` and its neighbours, and now and then everything.
+    /// Checks the block handed out at `touched` and its neighbours, and everything now and then. Debug builds only.
     #[inline]
     pub(super) fn verify(&mut self, touched: Option<Address>) {
         if cfg!(debug_assertions) {
@@ -62,7 +62,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         Ok(())
     }
 
-    /// The block's links, its set, and that it could not merge with the block behind it.
+    /// Checks the block's links and its set, and that it could not merge with the block behind it.
     fn check_block(&self, id: BlockId) -> Result<(), String> {
         let block = &self.blocks[id];
         let at = block.address;
@@ -88,11 +88,12 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         Ok(())
     }
 
-    /// Walks over all blocks: they cover their segments, each is in exactly the set it belongs to, free neighbours are
-    /// merged, and the statistics are their sums. Slow; debug builds call it every few thousand operations.
+    /// Walks over all blocks and checks that they cover their segments, that each is in exactly the set it belongs to,
+    /// that free neighbours are merged, and that the statistics are their sums. Slow; debug builds call it every few
+    /// thousand operations.
     ///
     /// # Errors
-    /// A sentence that tells what does not hold.
+    /// A sentence that says which invariant does not hold.
     pub fn check_invariants(&self) -> Result<(), String> {
         let mut totals = Totals::default();
         let mut last_end = Address(0);

@@ -1,21 +1,21 @@
-//! The table of blocks that are handed out, by address.
+//! The table of allocated blocks, by address.
 
 use crate::block::BlockId;
 use crate::units::Address;
 
-/// Slots of a table that has held nothing yet.
+/// Slots of an empty table.
 const FEWEST: usize = 64;
-/// 2^64 / golden ratio: spreads addresses, which are multiples of 512, over the high bits. They come from no adversary.
+/// 2^64 / golden ratio: spreads addresses, which are multiples of 512, over the high bits. Addresses come from no adversary.
 const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// A hash table with linear probing. Every request and every free goes through it once, so that it does nothing else:
-/// no iteration, no replacement, removal leaves no marks.
+/// A hash table with linear probing. Every request and every free goes through it once, so it supports nothing else: no
+/// iteration, no replacement, and no tombstones.
 #[derive(Clone, Debug)]
 pub(super) struct LiveBlocks {
-    /// A power of two, less than three quarters of them in use.
+    /// The number of slots is a power of two; less than three quarters are in use.
     slots: Vec<LiveSlot>,
     used: usize,
-    /// Leaves of a hash the bits that number a slot.
+    /// How far a hash is shifted right to leave the bits of a slot's number.
     shift: u32,
 }
 
@@ -34,7 +34,7 @@ impl Default for LiveBlocks {
 }
 
 impl LiveBlocks {
-    /// Where the search for `address` begins.
+    /// The slot where the search for `address` begins.
     #[expect(clippy::cast_possible_truncation, reason = "at most as many bits are left as a slot's number has")]
     #[inline]
     const fn home(&self, address: Address) -> usize {
@@ -46,7 +46,7 @@ impl LiveBlocks {
         (slot + 1) & (self.slots.len() - 1)
     }
 
-    /// The slot of `address`, or the empty one where it belongs.
+    /// The slot of `address`, or the empty slot where it belongs.
     #[inline]
     fn find(&self, address: Address) -> usize {
         let mut at = self.home(address);
@@ -124,7 +124,7 @@ mod tests {
         for step in 0..30_000_usize {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let n = state >> 33;
-            // Few addresses, null and the highest among them; grows, then shrinks.
+            // Few addresses, among them null and the highest; the table grows, then shrinks.
             let address = Address(0_u64.wrapping_sub(n % 400 * 512));
             if n / 400 % 4 < if step < 15_000 { 3 } else { 1 } {
                 let id = ids[step % ids.len()];

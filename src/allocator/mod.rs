@@ -1,17 +1,17 @@
 //! PyTorch's CUDA caching allocator, decision for decision, and its caching host allocator.
 //!
-//! Pure: no clock, no I/O, no GPU. Segments come from a [`SegmentSource`], and everything that happens is told to a
-//! [`TraceSink`] in the order in which PyTorch records it.
+//! Pure: no clock, no I/O, no GPU. Segments come from a [`SegmentSource`]. A [`TraceSink`] hears of every event in the
+//! order in which PyTorch records it.
 //!
 //! # Vocabulary
 //!
 //! * A **segment** is memory that the driver gave in one piece (cudaMalloc). With expandable segments it is a
 //!   reserved **range** of address space whose **pages** are mapped as they are needed.
-//! * A segment is cut into **blocks**. A block is *active* from the moment it is handed out until its bytes can be
-//!   used again; from `free` until the events of other streams are done it is *pending*.
+//! * A segment is cut into **blocks**. A block is *active* from the moment it is allocated until its bytes can be
+//!   reused; from `free` until the events of other streams are done it is *pending*.
 //! * A segment is *split* while it holds more than one block; only unsplit free segments go back to the driver.
-//! * Each **pool** (small: rounded sizes up to 1 MiB, large: all others) keeps its free blocks in the order stream,
-//!   size, address; the first that fits is taken.
+//! * Each **pool** (small: rounded sizes up to 1 MiB; large: all others) keeps its free blocks in the order stream,
+//!   size, address. The first block that fits is taken.
 //! * A **private pool** is such a pair of pools for a graph capture or a `torch.cuda.MemPool`. A [`Diversion`] directs
 //!   requests to it.
 //! * A request has three sizes: *requested* (what the program asked), *rounded* (what is searched for) and the
@@ -21,27 +21,27 @@
 //!
 //! [`Settings`] name the PyTorch whose rules an allocator follows ([`TorchVersion`], 2.11 unless said otherwise):
 //!
-//! | since | what |
+//! | since | what changed |
 //! | --- | --- |
-//! | 2.12 | of equally large blocks the one whose object was made first; `throw_on_cudamalloc_oom`; one statistic more |
-//! | 2.13 | the one in the oldest segment, in it the lowest address; a limit is rounded to the nearest byte; only a real capture holds events back; reserved bytes by private pool |
+//! | 2.12 | of equally large blocks the one whose object was made first is taken; `throw_on_cudamalloc_oom`; one more statistic |
+//! | 2.13 | of equally large blocks the one in the oldest segment is taken, then the lowest address; a limit is rounded to the nearest byte; only a real capture holds events back; reserved bytes by private pool |
 //! | 2.15 | `expandable_segments_reserve` |
 //!
-//! Private pools with expandable segments are undefined in PyTorch (it counts their segments wrongly); here they work.
+//! Private pools with expandable segments are undefined in PyTorch, which counts their segments wrongly. Here they work.
 //!
 //! # Replaying a recorded history
 //!
 //! A replay drives a [`CachingAllocator`] with a source that answers from the recording and a sink that compares:
 //!
-//! * Success, failure and addresses of growth are what [`SegmentSource::malloc`], [`SegmentSource::reserve_range`]
-//!   and [`SegmentSource::map`] return. The sink hears of a growth right after the source granted it, and of a
-//!   release right before the source is told.
-//! * A block that was freed but not completed at once needs [`CachingAllocator::record_stream`] before
-//!   [`CachingAllocator::free`]; [`SegmentSource::event_done`] says which are complete, asked first-in-first-out per
-//!   side stream at the start of each `malloc` (or by [`CachingAllocator::process_events`]). The order between side
-//!   streams, which PyTorch leaves to a hash table, is [`SegmentSource::order_streams`]. Giving each pending block a side stream
-//!   of its own puts every completion under the source's control.
-//! * What a request will do can be asked in advance: [`CachingAllocator::peek_free`],
+//! * [`SegmentSource::malloc`], [`SegmentSource::reserve_range`] and [`SegmentSource::map`] return the recorded
+//!   success, failure and address of each growth. The sink hears of a growth right after the source granted it, and of
+//!   a release right before the source is called.
+//! * Before [`CachingAllocator::free`], call [`CachingAllocator::record_stream`] for a block whose free was not
+//!   completed at once. [`SegmentSource::event_done`] then says which blocks are complete. It is asked first in, first
+//!   out, per side stream, at the start of each `malloc` (or by [`CachingAllocator::process_events`]).
+//!   [`SegmentSource::order_streams`] gives the order between side streams, which PyTorch leaves to a hash table. A
+//!   side stream of its own for each pending block puts every completion under the source's control.
+//! * These functions say in advance what a request will do: [`CachingAllocator::peek_free`],
 //!   [`CachingAllocator::gc_victims`], [`CachingAllocator::growth_allowed`], [`CachingAllocator::reserved`],
 //!   [`CachingAllocator::pending`].
 //!

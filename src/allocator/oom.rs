@@ -9,24 +9,24 @@ use crate::request::Request;
 use crate::trace::{TraceEvent, TraceSink};
 use crate::units::{Bytes, GIB, KIB, MIB, StreamId};
 
-/// A request that failed after everything cached was given back. Displays as PyTorch's message, in our words.
+/// A request that failed after everything cached was given back. Displays the content of PyTorch's message in our words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutOfMemory {
     /// Bytes asked for.
     pub requested: Bytes,
-    /// What they were rounded to.
+    /// The rounded size.
     pub rounded: Bytes,
-    /// The segment that was asked of the driver: the size that the message names.
+    /// The size of the segment that the driver was asked for: the size that PyTorch's message names.
     pub segment: Bytes,
     /// The stream of the request.
     pub stream: StreamId,
-    /// What the driver reports as free; a limit does not lower it.
+    /// Bytes that the driver reports as free. A limit does not lower them.
     pub device_free: Bytes,
-    /// Memory of the device.
+    /// The device's memory.
     pub device_total: Bytes,
     /// The limit, if there is one.
     pub limit: Option<Bytes>,
-    /// Bytes of blocks handed out.
+    /// Bytes of allocated blocks.
     pub allocated: Bytes,
     /// Bytes held from the driver.
     pub reserved: Bytes,
@@ -35,7 +35,7 @@ pub struct OutOfMemory {
 }
 
 impl OutOfMemory {
-    /// Held but in no block that is handed out. As everything releasable went back already, this is fragmentation.
+    /// Bytes held but in no allocated block. As everything releasable went back already, this is fragmentation.
     #[must_use]
     pub const fn reserved_but_unallocated(&self) -> Bytes {
         self.reserved.saturating_sub(self.allocated)
@@ -65,7 +65,7 @@ impl fmt::Display for OutOfMemory {
     }
 }
 
-/// A size as PyTorch's message writes it: two decimals, and each unit up to and including the next one's start.
+/// A size as PyTorch's message writes it: with two decimals, and in each unit up to and including the start of the next one.
 struct MessageSize(Bytes);
 
 impl fmt::Display for MessageSize {
@@ -86,7 +86,7 @@ impl fmt::Display for MessageSize {
 }
 
 impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
-    /// Records that `request` failed.
+    /// Records that `request` failed, and returns the error.
     pub(super) fn out_of_memory(&mut self, request: &Request, attempts: Vec<Attempt>) -> OutOfMemory {
         let memory = self.source.memory();
         self.sink.trace(&TraceEvent::Oom {

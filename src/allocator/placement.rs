@@ -5,30 +5,31 @@ use std::ops::Range;
 
 use crate::units::MIB;
 
-/// Regions are whole multiples of this, and so aligned.
+/// Regions are multiples of this size, and aligned to it.
 const REGION: u64 = 32 * MIB;
-/// What a context holds below its older region: as far down as the younger one and 384 MiB more.
+/// How much a context occupies below its older region: down to the younger region and 384 MiB further.
 const CONTEXT_BELOW: u64 = 3 * REGION + 384 * MIB;
 
-/// What of [`CONTEXT_BELOW`] is given up when the first kernels are loaded, less what libraries take of it again.
+/// How much of [`CONTEXT_BELOW`] is released when the first kernels are loaded, less what libraries take of it again.
 const GIVEN_UP: u64 = 396 * MIB;
-/// From this size on the host's allocator gives memory back to the system.
+/// Allocations of at least this size go back to the system when the host's allocator frees them.
 const LEAST_MAPPED: u64 = 128 * 1024;
-/// What loading the first kernels takes instead.
+/// Memory that the driver takes for the first kernels.
 const KERNELS: u64 = 26 * MIB;
-/// What more kernels take, in order.
+/// Memory that the driver takes for more kernels, in this order.
 const MORE_KERNELS: [u64; 2] = [4 * MIB, 8 * MIB];
-/// What of the host's released memory never becomes a region. Measured with GPT-2 and BERT-large: between 99 and 102 MiB,
-/// as the host takes some of it back.
+/// Host memory that was released but never becomes a region, because the host takes some of it back. Measured with
+/// GPT-2 and BERT-large: between 99 and 102 MiB.
 const HOST_KEPT: u64 = 102 * MIB;
 
-/// The same where a whole process of PyTorch is followed, whose context is [`Placement::occupy_process`]: 60 MiB give the places of GPT-2's
-/// segments and of BERT-large's in four of five recordings, 50 MiB in the fifth. Where the host's memory ends differs from run to run.
+/// The same where a whole process of PyTorch is followed, with the context of [`Placement::occupy_process`]. 60 MiB
+/// reproduce where the segments of GPT-2 lie, and those of BERT-large in four of five recordings; the fifth needs 50
+/// MiB. Where the host's memory ends differs from run to run.
 const HOST_KEPT_BY_PROCESS: u64 = 60 * MIB;
-/// What the context of a process holds in a region of its own, of which 2 MiB are left, until kernels are loaded.
+/// The size of a region of its own that a process's context occupies, all but 2 MiB, until kernels are loaded.
 const LENT: u64 = 414 * MIB;
 
-/// A library that takes memory of its own when a process first uses it.
+/// A library that takes device memory when a process first uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceLibrary {
     /// cuBLAS.
@@ -38,7 +39,7 @@ pub enum DeviceLibrary {
 }
 
 impl DeviceLibrary {
-    /// What it takes, in order, as far as it shows in where segments lie.
+    /// The sizes that the library takes, in order, as far as they show in where segments lie.
     const fn pieces(self) -> &'static [u64] {
         match self {
             Self::Products => &[64 * MIB],
@@ -47,28 +48,28 @@ impl DeviceLibrary {
     }
 }
 
-/// Hands out intervals of an address space in the driver's order; pure arithmetic, no memory behind it.
+/// Hands out intervals of an address space in the driver's order. Pure arithmetic: there is no memory behind it.
 ///
-/// The space is taken from the top in regions of whole multiples of 32 MiB, each at the upper end of the highest gap
-/// that is larger: one of just its size is passed over. A new segment goes into the youngest region with room, into the
-/// smallest hole there that fits, at its low end; what a released segment leaves is filled the same way, and a region
-/// that becomes empty goes back.
+/// The space is divided from the top into regions, each a multiple of 32 MiB. A new region lies at the upper end of the
+/// highest gap that is larger than it; a gap of exactly its size is skipped. A new segment goes into the youngest
+/// region with room, at the low end of the smallest hole that fits. The hole that a released segment leaves is filled
+/// the same way, and a region that becomes empty is released.
 #[derive(Clone, Debug)]
 pub struct Placement {
     space: Range<u64>,
-    /// Regions by start. Never overlapping.
+    /// Regions by start. They never overlap.
     regions: BTreeMap<u64, Region>,
-    /// Birth and start of each region that has a hole, by its largest one.
+    /// Birth and start of each region that has a hole, by the size of its largest hole.
     roomy: BySize<(u64, u64)>,
-    /// What no region has taken of the space: end by start, and start by length.
+    /// The parts of the space outside all regions: end by start, and start by length.
     gaps: BTreeMap<u64, u64>,
     gap_sizes: BySize<u64>,
     born: u64,
-    /// What the host has released above the space.
+    /// Bytes that the host has released above the space.
     host_released: u64,
-    /// What of it never becomes a region.
+    /// How many of these bytes never become a region.
     host_kept: u64,
-    /// What the context gives up when the first kernels are loaded.
+    /// The part of the context that is released when the first kernels are loaded.
     lent: Range<u64>,
     begun: Vec<DeviceLibrary>,
 }
@@ -76,16 +77,16 @@ pub struct Placement {
 #[derive(Clone, Debug, Default)]
 struct Region {
     end: u64,
-    /// Higher is younger.
+    /// Higher means younger.
     birth: u64,
-    /// Free intervals by start: never touching each other.
+    /// Free intervals by start. They never touch each other.
     holes: BTreeMap<u64, u64>,
-    /// The same as length and start.
+    /// The same intervals as (length, start).
     sizes: BTreeSet<(u64, u64)>,
 }
 
-/// Things by a length, of which the highest of those that are long enough is asked for. As lengths are multiples of MiB
-/// and share one space, there are few different ones.
+/// Items by length. A search finds the highest item among those that are long enough. As lengths are multiples of MiB
+/// and share one space, there are few different lengths.
 #[derive(Clone, Debug)]
 struct BySize<T>(BTreeMap<u64, BTreeSet<T>>);
 
@@ -107,17 +108,17 @@ impl<T: Ord + Copy> BySize<T> {
         }
     }
 
-    /// The highest of at least `size`.
+    /// The highest item of at least `size`.
     fn highest(&self, size: u64) -> Option<T> {
         self.0.range(size..).filter_map(|(_, same)| same.last().copied()).max()
     }
 }
 
 impl Placement {
-    /// Above everything else: where the host's copy of a model lay. Addresses of host and device are one space.
+    /// The end of the host's memory, where a model's host copy lay, above everything else. Host and device share one address space.
     pub(super) const HOST_TOP: u64 = 0x7ff0_0000_0000;
 
-    /// An empty address space; `space` should begin and end at multiples of 32 MiB (it is cut down to them).
+    /// An empty address space. `space` should begin and end at multiples of 32 MiB; otherwise it is cut down to them.
     #[must_use]
     pub fn new(space: Range<u64>) -> Self {
         let start = space.start.next_multiple_of(REGION);
@@ -138,8 +139,8 @@ impl Placement {
     }
 
     /// Occupies the top of the space as a bare CUDA context does. Two holes remain and are filled before any new region
-    /// is taken: 2 MiB in a younger region, 24 MiB in an older one 96 MiB above; new regions begin below the context.
-    /// Takes 512 MiB of the space; a smaller one stays as it is.
+    /// is taken: 2 MiB in a younger region, and 24 MiB in an older region 96 MiB above it. New regions begin below the
+    /// context. The context takes 512 MiB of the space; a smaller space stays as it is.
     pub fn occupy_context(&mut self) {
         let Some(older) = self.space.end.checked_sub(REGION) else { return };
         let Some(bottom) = older.checked_sub(CONTEXT_BELOW).filter(|&bottom| bottom >= self.space.start) else {
@@ -151,8 +152,9 @@ impl Placement {
         self.lent = bottom..bottom + GIVEN_UP;
     }
 
-    /// The same for a process that is followed whole, kernels and libraries included. The hole of 2 MiB is all that is left of a region
-    /// that goes back when the first kernels are loaded and nothing else lies there.
+    /// Like [`Placement::occupy_context`], for a process that is followed as a whole, with its kernels and libraries.
+    /// The hole of 2 MiB lies in a region that is released when the first kernels are loaded and nothing else lies in
+    /// it.
     pub fn occupy_process(&mut self) {
         let Some(older) = self.space.end.checked_sub(REGION) else { return };
         let end = older - (2 * REGION).min(older);
@@ -167,16 +169,16 @@ impl Placement {
         self.host_kept = HOST_KEPT_BY_PROCESS;
     }
 
-    /// The host gave `bytes` back in one mapping: a parameter that has been moved to the device. Parameters lay side by
-    /// side; what they leave is used before anything below.
+    /// Notes that the host released `bytes` in one mapping, because a parameter has moved to the device. Parameters lay
+    /// side by side in host memory; the space they leave is used before any space below.
     pub fn release_host(&mut self, bytes: u64) {
         if bytes >= LEAST_MAPPED {
             self.host_released += bytes;
         }
     }
 
-    /// The first kernels are loaded: the driver takes memory for them, and gives up most of what the context held below
-    /// its younger region. Once per context.
+    /// Loads the first kernels: the driver takes memory for them and releases most of what the context held below its
+    /// younger region. Has an effect once per context.
     pub fn load_kernels(&mut self) {
         let lent = std::mem::take(&mut self.lent);
         if !lent.is_empty() {
@@ -185,15 +187,15 @@ impl Placement {
         }
     }
 
-    /// More kernels are loaded.
+    /// Loads more kernels, which take memory too.
     pub fn load_more_kernels(&mut self) {
         for piece in MORE_KERNELS {
             let _for_good = self.place(piece);
         }
     }
 
-    /// A library is used for the first time: it takes memory, and what it maps on the host as well fills the gaps above the lowest
-    /// region. Once per library.
+    /// Begins the use of a library. The library takes memory, and its mappings on the host fill the gaps above the
+    /// lowest region. Has an effect once per library.
     pub fn begin(&mut self, library: DeviceLibrary) {
         if self.begun.contains(&library) {
             return;
@@ -223,12 +225,12 @@ impl Placement {
         }
     }
 
-    /// Down to here the host's released memory may become regions.
+    /// The lowest address at which the host's released memory may become a region.
     const fn host_bottom(&self) -> u64 {
         Self::HOST_TOP - self.host_released.saturating_sub(self.host_kept)
     }
 
-    /// The same rule as [`Placement::highest_gap`] for what the host released.
+    /// Like [`Placement::highest_gap`], for the memory that the host released.
     fn gap_of_host(&self, size: u64) -> Option<u64> {
         let bottom = self.host_bottom();
         let mut top = Self::HOST_TOP;
@@ -241,12 +243,12 @@ impl Placement {
         (top.saturating_sub(bottom) > size).then(|| top - size)
     }
 
-    /// Takes an aligned region for good, but for one hole inside it, which is handed out.
+    /// Occupies an aligned region for good, except for one hole that may be handed out.
     fn occupy(&mut self, region: Range<u64>, hole: Range<u64>) {
         self.add_region(region, hole);
     }
 
-    /// Where the next segment of `size` bytes goes; `None` if the address space is used up.
+    /// Places a segment of `size` bytes and returns its address; `None` if the address space is used up.
     pub fn place(&mut self, size: u64) -> Option<u64> {
         if let Some((_, start)) = self.roomy.highest(size) {
             let hole = self.regions.get(&start)?.best_hole(size)?;
@@ -261,7 +263,7 @@ impl Placement {
         Some(start)
     }
 
-    /// Gives `[address, address + size)` back, which [`Placement::place`] returned.
+    /// Releases `[address, address + size)`, which [`Placement::place`] returned.
     pub fn release(&mut self, address: u64, size: u64) {
         let Some((&start, _)) = self.regions.range(..=address).next_back() else { return };
         self.change(start, |region| region.give_back(address, size));
@@ -305,7 +307,7 @@ impl Placement {
         }
     }
 
-    /// Where a region of `size` bytes goes. It never fills a gap, not even the last one.
+    /// The start of a new region of `size` bytes. A region never fills a gap completely, not even the last gap.
     fn highest_gap(&self, size: u64) -> Option<u64> {
         let start = self.gap_sizes.highest(size.checked_add(1)?)?;
         self.gaps.get(&start).map(|end| end - size)
@@ -324,7 +326,7 @@ impl Placement {
         Some(end)
     }
 
-    /// A region takes a part of a gap.
+    /// Removes a new region from the gap that it lies in.
     fn cut_gap(&mut self, start: u64, end: u64) {
         let Some((&gap, _)) = self.gaps.range(..=start).next_back() else { return };
         let Some(gap_end) = self.remove_gap(gap) else { return };
@@ -332,7 +334,7 @@ impl Placement {
         self.insert_gap(end, gap_end);
     }
 
-    /// What a region leaves becomes one with the gaps that it touches.
+    /// Adds the space of a released region to the gaps, merged with the gaps that it touches.
     fn join_gap(&mut self, start: u64, end: u64) {
         let end = self.remove_gap(end).unwrap_or(end);
         let below = self.gaps.range(..start).next_back().filter(|(_, below)| **below == start).map(|(below, _)| *below);
@@ -344,7 +346,7 @@ impl Placement {
 }
 
 impl Region {
-    /// The smallest hole that has room; of equal ones the lowest.
+    /// The smallest hole that has room; the lowest of several equal ones.
     fn best_hole(&self, size: u64) -> Option<u64> {
         self.sizes.range((size, 0)..).next().map(|(_, start)| *start)
     }

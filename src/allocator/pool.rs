@@ -1,4 +1,4 @@
-//! A pool: its free blocks, and address space without memory.
+//! A pool: its free blocks, and address space without memory behind it.
 
 use std::collections::BTreeMap;
 
@@ -6,43 +6,44 @@ use crate::block::{Block, BlockId, Blocks};
 use crate::free_set::{FreeKey, FreeSet};
 use crate::units::{Address, StreamId};
 
-/// One of the two pools.
+/// A small or a large pool.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pool {
-    /// Mapped blocks that can be handed out.
+    /// Free blocks, all mapped.
     pub free: FreeSet,
-    /// Parts of expandable ranges without memory, by stream and address.
+    /// Unmapped parts of expandable ranges, by stream and address.
     pub unmapped: BTreeMap<(StreamId, Address), BlockId>,
-    /// Searches so far: the clock by which free blocks age. It only runs while garbage collection is on.
+    /// Searches so far: the clock by which free blocks age. It runs only while garbage collection is on.
     pub lookups: u64,
-    /// Where to look for what may go back to the driver, if that is known. Most programs never need it.
+    /// Where the free blocks are that may go back to the driver, if known. Most programs never need it.
     returnable: Option<Box<Returnable>>,
 }
 
-/// The free blocks that may go back. Who asks the driver in vain asks again, and need not look through all of a pool each time.
+/// The free blocks that may go back to the driver. A program whose requests the driver refuses keeps asking, and should
+/// not have to search the whole pool each time.
 #[derive(Clone, Debug, Default)]
 struct Returnable {
-    /// Those that are whole segments.
+    /// Blocks that are whole segments.
     whole: Whereabouts,
-    /// Those of expandable ranges.
+    /// Blocks of expandable ranges.
     expandable: Whereabouts,
 }
 
-/// Where the free blocks of a kind are.
+/// Where the free blocks of one kind are.
 #[derive(Clone, Debug, Default)]
 enum Whereabouts {
     /// Anywhere in the pool.
     #[default]
     Anywhere,
-    /// Among these. Some may be taken again, some stand here twice.
+    /// Among the blocks with these keys. Some keys may have been taken again, some may be here twice.
     Among(Vec<FreeKey>),
 }
 
 impl Whereabouts {
-    /// The most that are kept by name.
+    /// The most keys that are kept.
     const MOST: usize = 4096;
 
-    /// One more came.
+    /// Notes one more block.
     fn add(&mut self, key: FreeKey) {
         if let Self::Among(keys) = self {
             match keys.len() < Self::MOST {
@@ -52,7 +53,7 @@ impl Whereabouts {
         }
     }
 
-    /// All of the kind, and maybe others, in order.
+    /// A list of free blocks, in order, that includes all of the kind and maybe others.
     fn look(&self, free: &FreeSet) -> Vec<BlockId> {
         let Self::Among(keys) = self else { return free.ids().collect() };
         let mut keys = keys.clone();
@@ -61,14 +62,14 @@ impl Whereabouts {
         keys.iter().filter_map(|key| free.get(key)).collect()
     }
 
-    /// Once all of them are known.
+    /// Keeps a complete list of keys, unless it is too long.
     fn among(keys: Vec<FreeKey>) -> Self {
         if keys.len() < Self::MOST { Self::Among(keys) } else { Self::Anywhere }
     }
 }
 
 impl Returnable {
-    /// One more free block came. None where nothing is known any more.
+    /// Notes one more free block. Returns `None` if the whereabouts of no kind are known any more.
     fn with(mut self: Box<Self>, key: FreeKey, block: &Block) -> Option<Box<Self>> {
         if !block.is_split() {
             self.whole.add(key);
@@ -81,7 +82,7 @@ impl Returnable {
     }
 }
 
-/// A free block that may serve a request, and where it stands.
+/// A free block that may serve a request, and its key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     pub id: BlockId,
@@ -89,7 +90,7 @@ pub(super) struct Candidate {
 }
 
 impl Pool {
-    /// The first free block at or behind `key` that is of the same stream.
+    /// The first free block of the same stream at or behind `key`.
     #[inline]
     pub fn first_from(&self, key: FreeKey) -> Option<Candidate> {
         let (key, id) = self.free.first_from(&key)?;
@@ -106,29 +107,29 @@ impl Pool {
         }
     }
 
-    /// Notes whether a free block that came may go back.
+    /// Notes that a free block was added, in case it may go back to the driver.
     #[cold]
     fn note(&mut self, key: FreeKey, block: &Block) {
         self.returnable = self.returnable.take().and_then(|known| known.with(key, block));
     }
 
-    /// Among these are all that are whole segments, in order.
+    /// Free blocks in order, including all that are whole segments.
     pub fn whole(&self) -> Vec<BlockId> {
         self.returnable.as_ref().map_or_else(|| self.free.ids().collect(), |known| known.whole.look(&self.free))
     }
 
-    /// Among these are all of expandable ranges, in order.
+    /// Free blocks in order, including all of expandable ranges.
     pub fn expandable(&self) -> Vec<BlockId> {
         self.returnable.as_ref().map_or_else(|| self.free.ids().collect(), |known| known.expandable.look(&self.free))
     }
 
-    /// All that could go back to the driver is gone.
+    /// Notes that every block that could go back to the driver has gone back.
     pub fn note_returned(&mut self) {
         let none = || Whereabouts::among(Vec::new());
         self.returnable = Some(Box::new(Returnable { whole: none(), expandable: none() }));
     }
 
-    /// Finds out which blocks are whole segments, if that is not known.
+    /// Finds the blocks that are whole segments, unless they are known.
     pub fn find_whole(&mut self, blocks: &Blocks) {
         let known = self.returnable.get_or_insert_default();
         if matches!(known.whole, Whereabouts::Anywhere) {
@@ -137,17 +138,17 @@ impl Pool {
         }
     }
 
-    /// The free block behind `candidate` that is of the same stream.
+    /// The next free block of the same stream behind `candidate`.
     pub fn next_after(&self, candidate: Candidate) -> Option<Candidate> {
         self.first_from(candidate.key.successor())
     }
 
-    /// Enters address space without memory.
+    /// Enters unmapped address space.
     pub fn insert_space(&mut self, id: BlockId, block: &Block) {
         self.unmapped.insert((block.stream, block.address), id);
     }
 
-    /// Takes address space out of its set.
+    /// Removes unmapped address space.
     pub fn remove_space(&mut self, block: &Block) {
         self.unmapped.remove(&(block.stream, block.address));
     }

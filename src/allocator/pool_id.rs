@@ -4,15 +4,15 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Names a pool: the default one, or a private one of a graph capture `(n, 0)` or of a `torch.cuda.MemPool` `(0, n)`.
+/// The name of a pool: the default pools, a graph capture's private pool `(n, 0)`, or a `torch.cuda.MemPool`'s `(0, n)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PoolId(pub u32, pub u32);
 
 impl PoolId {
-    /// The shared pools, outside of every private one.
+    /// The default pools, outside of every private pool.
     pub const DEFAULT: Self = Self(0, 0);
 
-    /// It is the default one.
+    /// True for the default pools.
     #[must_use]
     pub const fn is_default(self) -> bool {
         self.0 == 0 && self.1 == 0

@@ -1,4 +1,4 @@
-//! Private pools and where they are kept, and which requests are directed to them.
+//! Private pools, and which requests are directed to them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,24 +8,24 @@ use crate::pool_id::PoolId;
 use crate::units::StreamId;
 use crate::version::TorchVersion;
 
-/// Requests that go to a private pool for a while.
+/// Directs requests to a private pool for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Diversion {
-    /// Which pool.
+    /// The private pool.
     pub pool: PoolId,
-    /// Those for this stream; `None`: all.
+    /// The stream whose requests are directed; `None` for all streams.
     pub stream: Option<StreamId>,
-    /// A graph is being captured (`torch.cuda.graph`), rather than requests just diverted (`torch.cuda.use_mem_pool`).
+    /// True while a graph is captured (`torch.cuda.graph`), false if requests are only diverted (`torch.cuda.use_mem_pool`).
     pub capture: bool,
 }
 
-/// A small and a large pool of its own.
+/// A private pool: a small and a large pool of its own.
 #[derive(Clone, Debug)]
 pub(super) struct PrivatePool {
     pub id: PoolId,
-    /// Who may still direct requests here, or holds what they gave.
+    /// Users: those who may still direct requests here or hold blocks of the pool.
     pub users: u64,
-    /// Segments and ranges.
+    /// Segments and ranges of the pool.
     pub segments: u64,
     pub small: Pool,
     pub large: Pool,
@@ -35,11 +35,11 @@ pub(super) struct PrivatePool {
 #[derive(Clone, Debug, Default)]
 pub(super) struct PrivatePools {
     slots: Vec<Option<PrivatePool>>,
-    /// The slot of each pool.
+    /// Each pool's slot.
     places: BTreeMap<PoolId, usize>,
     /// Slots without a pool.
     vacant: BTreeSet<usize>,
-    /// The newest last.
+    /// Diversions under way, the newest last.
     pub diversions: Vec<Diversion>,
 }
 
@@ -82,7 +82,7 @@ impl PrivatePools {
         self.slots.iter().flatten()
     }
 
-    /// Who serves a request for `stream`.
+    /// The private pool that serves a request for `stream`.
     #[inline]
     pub fn serving(&self, stream: StreamId) -> Option<OwnerId> {
         if self.diversions.is_empty() { None } else { self.diverted(stream) }
@@ -94,7 +94,7 @@ impl PrivatePools {
         self.diversions.iter().rev().find(takes).and_then(|diversion| self.find(diversion.pool))
     }
 
-    /// True while nothing may be waited for or looked at: a capture is under way, and before 2.13 any diversion.
+    /// True while events may be neither waited for nor queried: during a capture, and before 2.13 during any diversion.
     #[inline]
     pub fn hold_events(&self, torch: TorchVersion) -> bool {
         !self.diversions.is_empty()

@@ -1,4 +1,4 @@
-//! Looking at the allocator without changing it: segments and blocks, statistics, and what a request would do.
+//! Queries that change nothing: segments and blocks, statistics, and what a request would do.
 
 use super::source::{EventToken, SegmentSource};
 use crate::block::{Block, BlockId, PoolKind, Usage};
@@ -14,7 +14,7 @@ use crate::units::{Address, Bytes, StreamId};
 /// What a block is used for, under PyTorch's snapshot names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BlockState {
-    /// Handed out.
+    /// Allocated.
     ActiveAllocated,
     /// Given back by the program, waiting for events of side streams.
     ActivePendingFree,
@@ -23,7 +23,7 @@ pub enum BlockState {
 }
 
 impl BlockState {
-    /// The word in PyTorch's snapshots.
+    /// The state's name in PyTorch's snapshots.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -41,13 +41,13 @@ pub struct BlockSnapshot {
     pub address: Address,
     /// Size.
     pub size: Bytes,
-    /// Bytes asked for; of an inactive block at its last use, zero if there was none.
+    /// Bytes asked for. For an inactive block, at its last use; zero if it was never used.
     pub requested: Bytes,
-    /// What it is used for.
+    /// The block's state.
     pub state: BlockState,
 }
 
-/// A segment at one moment. Of an expandable range each mapped run is one.
+/// A segment at one moment. Each mapped run of an expandable range counts as a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentSnapshot {
     /// First byte.
@@ -58,11 +58,11 @@ pub struct SegmentSnapshot {
     pub stream: StreamId,
     /// The pool it serves.
     pub pool: PoolKind,
-    /// Whose pool that is.
+    /// The id of that pool's owner: the default or a private one.
     pub pool_id: PoolId,
-    /// A mapped run of an expandable range.
+    /// True for a mapped run of an expandable range.
     pub expandable: bool,
-    /// Its blocks in address order; they cover it.
+    /// The segment's blocks in address order, without gaps.
     pub blocks: Vec<BlockSnapshot>,
 }
 
@@ -71,9 +71,9 @@ pub struct SegmentSnapshot {
 pub struct PendingBlock {
     /// First byte of the block.
     pub address: Address,
-    /// The side stream. A block that waits for several appears once for each.
+    /// The side stream. A block that waits for several streams appears once for each.
     pub stream: StreamId,
-    /// The event recorded there.
+    /// The event recorded on that stream.
     pub event: EventToken,
 }
 
@@ -88,32 +88,32 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         &self.statistics
     }
 
-    /// Where memory comes from.
+    /// The source of the memory.
     pub const fn source(&self) -> &S {
         &self.source
     }
 
-    /// Where memory comes from. Changing what it has given already is not supported.
+    /// The source of the memory. Changing memory that it has already given is not supported.
     pub const fn source_mut(&mut self) -> &mut S {
         &mut self.source
     }
 
-    /// Who listens to the history.
+    /// The listener.
     pub const fn sink(&self) -> &T {
         &self.sink
     }
 
-    /// Who listens to the history.
+    /// The listener.
     pub const fn sink_mut(&mut self) -> &mut T {
         &mut self.sink
     }
 
-    /// The most that may be held from the driver.
+    /// The most that may be held from the driver; `None` if there is no limit.
     pub const fn limit(&self) -> Option<Bytes> {
         self.limit
     }
 
-    /// Blocks, free ones included: what a fork costs is proportional to it.
+    /// The number of blocks, free ones included. The cost of a fork is proportional to it.
     pub fn block_count(&self) -> usize {
         self.blocks.len()
     }
@@ -123,15 +123,15 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         self.reserved
     }
 
-    /// True if a free block serves a request of `size` bytes as things stand (pending blocks not completed).
+    /// True if a free block would serve a request of `size` bytes now, without completing pending blocks first.
     pub fn peek_free(&self, size: Bytes, stream: StreamId) -> bool {
         let mut request = Request::new(size, stream, &self.settings);
         request.owner = self.private.serving(stream);
         self.best_fit(&request).is_some()
     }
 
-    /// What the garbage collection of a request of `size` bytes would give back, in order, if no free block served
-    /// it: the request's own lookup is counted. Empty where collection is off.
+    /// The segments that a garbage collection for a request of `size` bytes would give back, in order, if no free block
+    /// served the request. The request's own lookup is counted. Empty if garbage collection is off.
     pub fn gc_victims(&self, size: Bytes, stream: StreamId) -> Vec<(Address, Bytes)> {
         let request = Request::new(size, stream, &self.settings);
         let own = request.pool == PoolKind::Large && self.private.serving(stream).is_none();
@@ -140,40 +140,40 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         victims.into_iter().map(|id| (self.blocks[id].address, self.blocks[id].size)).collect()
     }
 
-    /// True if the limit lets a request of `size` bytes grow the cache, after `given_back` bytes went back.
+    /// True if the limit lets a request of `size` bytes grow the cache after `given_back` bytes went back.
     pub fn growth_allowed(&self, size: Bytes, given_back: Bytes) -> bool {
         let segment = Request::new(size, StreamId::DEFAULT, &self.settings).segment;
         self.limit.is_none_or(|limit| self.reserved.saturating_sub(given_back).0.saturating_add(segment.0) <= limit.0)
     }
 
-    /// Bytes that the driver, and the limit, would still give.
+    /// Bytes that the driver would still give within the limit.
     pub fn left(&self) -> Bytes {
         let free = self.source.memory().free;
         self.limit.map_or(free, |limit| limit.saturating_sub(self.reserved).min(free))
     }
 
-    /// What a request of `size` bytes is rounded to, and the segment it would fetch.
+    /// The rounded size of a request of `size` bytes, and the size of the segment that it would fetch.
     pub fn sizes(&self, size: Bytes) -> (Bytes, Bytes) {
         let request = Request::new(size, StreamId::DEFAULT, &self.settings);
         (request.rounded, request.segment)
     }
 
-    /// Blocks that wait for events: by side stream, oldest first.
+    /// Blocks that wait for events, by side stream, oldest first.
     pub fn pending(&self) -> impl Iterator<Item = PendingBlock> {
         self.events.iter().flat_map(move |(&stream, queue)| {
             queue.iter().map(move |&(event, id)| PendingBlock { address: self.blocks[id].address, stream, event })
         })
     }
 
-    /// The block that is handed out at `address`, as it is now.
+    /// The block allocated at `address`, as it is now.
     pub fn block(&self, address: Address) -> Option<BlockSnapshot> {
         self.live.get(address).map(|id| snapshot(&self.blocks[id]))
     }
 
-    /// Free bytes that `empty_cache` could not return: in segments, and in pages, that a block holds.
+    /// Free bytes that `empty_cache` could not return, because a block occupies part of their segment or page.
     ///
-    /// Beside `inactive_split` of the statistics this counts expandable ranges too, and like it private pools, with or
-    /// without a user. Costs a look at every free block.
+    /// Unlike `inactive_split` in the statistics, this counts expandable ranges too. Like it, it counts private pools,
+    /// with or without users. Visits every free block.
     pub fn stranded(&self) -> Bytes {
         let private = self.private.iter().flat_map(|pool| [&pool.small, &pool.large]);
         let pools = [&self.small, &self.large].into_iter().chain(private);
@@ -188,7 +188,8 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         left.sum()
     }
 
-    /// Segments, and of expandable ranges runs of mapped pages. Costs a look at every block of such ranges.
+    /// The number of segments, where each run of mapped pages in an expandable range counts as one. Visits every block
+    /// of such ranges.
     pub fn segment_count(&self) -> u64 {
         let count = |head: BlockId| {
             if !self.blocks[head].is_expandable() {

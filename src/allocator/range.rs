@@ -1,4 +1,4 @@
-//! Reserved ranges of address space and where they are kept.
+//! Reserved ranges of address space.
 
 use crate::units::{Address, Bytes};
 

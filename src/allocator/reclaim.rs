@@ -1,4 +1,4 @@
-//! Giving memory back to the driver: garbage collection, oversize blocks, the whole cache.
+//! Giving memory back to the driver: by garbage collection, from oversize blocks, or the whole cache.
 
 use super::source::SegmentSource;
 use crate::block::{BlockId, PoolKind};
@@ -13,13 +13,14 @@ use crate::units::Bytes;
 
 impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     /// Waits for all pending blocks, then gives back every segment and page that no block occupies
-    /// (`torch.cuda.empty_cache`). While a graph is captured only private pools without users give theirs back.
+    /// (`torch.cuda.empty_cache`). During a graph capture only private pools without users give memory back.
     pub fn empty_cache(&mut self) {
         self.release_cached();
         self.verify(None);
     }
 
-    /// Large segments, then small ones, then those of private pools without a user; in each pool whole segments in the order of the free set, then pages.
+    /// Gives back large segments, then small ones, then those of private pools without users. In each pool, whole
+    /// segments go in the order of the free set, then pages.
     pub(super) fn release_cached(&mut self) {
         if !self.holds_events() {
             self.synchronize_events();
@@ -64,11 +65,11 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         self.blocks.remove(id);
     }
 
-    /// Gives cached oversize segments of the request's pool and stream back: the smallest that is large enough, or
-    /// the largest ones until they are together. What was given back stays so even if it is not enough.
+    /// Gives back cached oversize segments of the request's pool and stream: the smallest that is large enough, or else
+    /// the largest ones until their sum is large enough. They stay given back even if the sum is too small.
     ///
     /// PyTorch 2.11 can give back part of a split segment here after settings changed at run time, which corrupts
-    /// memory; blocks of split segments are passed over instead.
+    /// memory. This allocator skips blocks of split segments instead.
     pub(super) fn release_oversize(&mut self, request: &Request) -> bool {
         let max_split = self.settings.max_split_size;
         if max_split == Settings::UNLIMITED {
@@ -106,8 +107,8 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         !block.is_expandable() && !block.is_split()
     }
 
-    /// Gives cached large segments back that have not been used for longest, once more than the threshold's share of
-    /// the limit is held.
+    /// Gives back the cached large segments that have been unused for longest, once the allocator holds more than the
+    /// threshold's share of the limit.
     pub(super) fn collect_garbage(&mut self) {
         if self.beyond_threshold().is_none() {
             return;
@@ -118,7 +119,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         }
     }
 
-    /// How much more is held than the threshold's share of the limit, where garbage is collected.
+    /// How much more is held than the threshold's share of the limit; `None` if garbage collection is off.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -131,10 +132,10 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         (self.reserved > threshold).then(|| self.reserved - threshold)
     }
 
-    /// What a garbage collection would give back, in order, if the large pool's clock stood at `lookups`.
+    /// The blocks that a garbage collection would give back, in order, if the large pool's clock stood at `lookups`.
     ///
-    /// Each pass takes the segments at least as old as the average of those left when it began, until enough is
-    /// found or a pass finds nothing.
+    /// Each pass takes the segments that are at least as old as the average of those left when the pass began, until
+    /// enough is found or a pass finds nothing.
     #[expect(clippy::cast_precision_loss, reason = "PyTorch computes the average age in floating point")]
     pub(super) fn garbage(&self, lookups: u64) -> Vec<BlockId> {
         let mut victims = Vec::new();

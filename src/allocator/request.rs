@@ -1,4 +1,4 @@
-//! What a request asks for, before anything is looked up.
+//! A request, before any lookup.
 
 use crate::block::PoolKind;
 use crate::home::{Home, OwnerId};
@@ -6,7 +6,7 @@ use crate::rounding;
 use crate::settings::Settings;
 use crate::units::{Bytes, StreamId};
 
-/// A request on its way through the allocator.
+/// A request while the allocator serves it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
     pub requested: Bytes,
@@ -14,9 +14,9 @@ pub(super) struct Request {
     pub segment: Bytes,
     pub stream: StreamId,
     pub pool: PoolKind,
-    /// The private pool that serves it.
+    /// The private pool that serves the request.
     pub owner: Option<OwnerId>,
-    /// Expandable segments are on: decides how all blocks are split.
+    /// True if expandable segments are on. Decides how all blocks are split.
     pub expandable: bool,
 }
 

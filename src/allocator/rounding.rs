@@ -1,4 +1,4 @@
-//! Sizes: what a request is rounded to, and the segment that is fetched for it.
+//! Sizes: how requests are rounded, and how large a segment they fetch.
 
 use crate::block::PoolKind;
 use crate::settings::{RoundupTable, Settings};
@@ -10,13 +10,13 @@ pub(super) const MIN_BLOCK: u64 = 512;
 pub(super) const SMALL_SIZE: u64 = MIB;
 /// Segment and page size of the small pool (kSmallBuffer).
 pub(super) const SMALL_SEGMENT: u64 = 2 * MIB;
-/// From this rounded size on a segment follows the request (kMinLargeAlloc).
+/// From this rounded size on the segment's size follows the request's (kMinLargeAlloc).
 pub(super) const MIN_LARGE_ALLOC: u64 = 10 * MIB;
 /// Granularity of such segments (kRoundLarge).
 const ROUND_LARGE: u64 = 2 * MIB;
 
-/// The size that is searched for when `requested` bytes are asked: a multiple of 512, or of a power-of-two division
-/// where `roundup_power2_divisions` says so. The table is looked up with the unrounded size.
+/// Rounds `requested` bytes to the size that is searched for: a multiple of 512, or of a power-of-two division if
+/// `roundup_power2_divisions` says so. The unrounded size is looked up in the table.
 #[must_use]
 #[inline]
 pub const fn round(requested: Bytes, table: &RoundupTable) -> Bytes {
@@ -25,7 +25,7 @@ pub const fn round(requested: Bytes, table: &RoundupTable) -> Bytes {
         return Bytes(MIN_BLOCK);
     }
     let divisions = table.divisions(requested);
-    // PyTorch's product wraps around: from 2^55 divisions on it is zero, and sizes go up to the next power of two.
+    // PyTorch's product wraps around: from 2^55 divisions on it is zero, and sizes are rounded up to the next power of two.
     if divisions >= 2 && n > MIN_BLOCK.wrapping_mul(divisions) {
         if n.is_power_of_two() {
             return requested;
@@ -39,7 +39,7 @@ pub const fn round(requested: Bytes, table: &RoundupTable) -> Bytes {
     Bytes(n.next_multiple_of(MIN_BLOCK))
 }
 
-/// The segment that is fetched from the driver for a rounded size.
+/// The size of the segment that is fetched from the driver for a rounded size.
 #[must_use]
 #[inline]
 pub const fn segment_size(rounded: Bytes, large_segment: Bytes) -> Bytes {
@@ -59,7 +59,7 @@ pub const fn pool_of(rounded: Bytes) -> PoolKind {
     if rounded.0 <= SMALL_SIZE { PoolKind::Small } else { PoolKind::Large }
 }
 
-/// Page size of a range that is reserved under these settings.
+/// The page size of a range that is reserved under these settings.
 #[must_use]
 pub const fn page_size(pool: PoolKind, settings: &Settings) -> Bytes {
     match pool {
@@ -68,7 +68,7 @@ pub const fn page_size(pool: PoolKind, settings: &Settings) -> Bytes {
     }
 }
 
-/// The range of addresses that an expandable segment reserves on a device with `total` bytes: nine eighths of them, in
+/// The size of the range that an expandable segment reserves on a device with `total` bytes: nine eighths of them, in
 /// whole pages. `None` beyond 64 bits.
 #[must_use]
 pub fn range_size(total: Bytes, page: Bytes) -> Option<Bytes> {
@@ -76,13 +76,13 @@ pub fn range_size(total: Bytes, page: Bytes) -> Option<Bytes> {
     span.div_ceil(page.0).checked_mul(page.0).map(Bytes)
 }
 
-/// The largest device whose ranges, of either pool, are no longer than `longest`.
+/// The largest device on which the ranges of both pools are no longer than `longest`.
 #[must_use]
 pub fn largest_device(longest: Bytes, settings: &Settings) -> Bytes {
     let of_pool = |pool| {
         let page = page_size(pool, settings);
         let span = u128::from(longest.0 / page.0 * page.0);
-        // At most what it was before, as it shrinks.
+        // The result is smaller than `span`, which came from 64 bits.
         Bytes(u64::try_from(span * 8 / 9).unwrap_or(u64::MAX))
     };
     of_pool(PoolKind::Small).min(of_pool(PoolKind::Large))

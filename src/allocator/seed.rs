@@ -1,4 +1,4 @@
-//! An allocator that begins in the middle of a program's life.
+//! An allocator that starts in the middle of a program's life.
 
 use thiserror::Error;
 
@@ -14,23 +14,23 @@ use crate::statistics::amount;
 use crate::trace::TraceSink;
 use crate::units::{Address, Bytes, StreamId};
 
-/// What an allocator holds when it is looked at for the first time.
+/// The state that an allocator starts with.
 ///
-/// Not in it, as nothing tells: how long free blocks have not been used (garbage collection asks that), and what free blocks
-/// were asked for last.
+/// Two things are unknown and so not in it: how long free blocks have been unused, which garbage collection needs, and
+/// the bytes that free blocks were last asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seed {
-    /// Segments and mapped runs, by address, each with all its blocks in address order. Free neighbours are one block.
+    /// Segments and mapped runs by address, each with all its blocks in address order. Free neighbours are one block.
     ///
-    /// A private pool that one names has one user.
+    /// A private pool that a segment names gets one user.
     pub segments: Vec<SegmentSnapshot>,
-    /// The ranges that expandable segments lie in, by address.
+    /// The address ranges of expandable segments, by address.
     pub ranges: Vec<RangeSeed>,
     /// The side stream that each pending block waits for, by the block's first byte.
     pub waiting: Vec<(Address, StreamId)>,
 }
 
-/// The address space of an expandable segment.
+/// The address range of an expandable segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RangeSeed {
     /// First byte.
@@ -41,19 +41,19 @@ pub struct RangeSeed {
     pub page: Bytes,
     /// The stream whose requests it serves.
     pub stream: StreamId,
-    /// The pool that it serves.
+    /// The pool that the range serves.
     pub pool: PoolKind,
 }
 
-/// A state that no allocator can be in.
+/// A seed that describes an impossible state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("no allocator can hold what lies at {address}; pass segments that do not overlap, each covered by its blocks")]
 pub struct SeedError {
-    /// Where it is wrong.
+    /// Where the error is.
     pub address: Address,
 }
 
-/// The blocks of a segment or range, as far as they were found.
+/// The blocks of a segment or range, as far as they have been stored.
 struct Chain {
     range: Option<RangeId>,
     size: Bytes,
@@ -68,11 +68,12 @@ impl Chain {
 }
 
 impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
-    /// An allocator that holds what `seed` says. Its statistics begin with that; the source is not asked for it, and the
-    /// sink does not hear of it. Which of two segments is older nothing tells: they count as taken in address order.
+    /// An allocator that holds what `seed` says, counted in its statistics. The source is not asked for this memory,
+    /// and the sink does not hear of it. The order in which segments were taken is unknown, so they count as taken in
+    /// address order.
     ///
     /// # Errors
-    /// [`SeedError`] when segments overlap or blocks do not cover theirs.
+    /// [`SeedError`] when segments overlap or blocks don't cover their segment.
     pub fn seeded(source: S, settings: Settings, sink: T, seed: &Seed) -> Result<Self, SeedError> {
         let mut allocator = Self::new(source, settings, sink);
         let mut end = Address(0);
@@ -148,7 +149,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         Ok(())
     }
 
-    /// Address space of a range without memory behind it.
+    /// Stores unmapped address space of a range.
     fn seed_gap(&mut self, range: &RangeSeed, start: Address, end: Address, chain: &mut Chain) {
         let mut block = Block::new(start, end.distance(start), range.stream, range.pool, chain.range);
         block.mapped = false;
@@ -157,7 +158,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         self.insert_space(self.blocks[gap].home(), gap);
     }
 
-    /// The blocks of a segment or run.
+    /// Stores the blocks of a segment or run.
     fn seed_blocks(&mut self, segment: &SegmentSnapshot, chain: &mut Chain) -> Result<(), SeedError> {
         let mut at = segment.address;
         for seed in &segment.blocks {
@@ -196,7 +197,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         Ok(())
     }
 
-    /// Keeps a block behind the last one of a chain, or as its head.
+    /// Stores a block behind the last block of a chain, or as its head.
     fn seed_block(&mut self, block: Block, chain: &mut Chain) -> BlockId {
         let id = self.blocks.found(block, chain.last, chain.size);
         if chain.last.replace(id).is_none() {
@@ -205,7 +206,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         id
     }
 
-    /// The private pool of that name, which is made if there is none; `None`: the default pools.
+    /// The private pool named `pool`, which is created if there is none; `None` for the default pools.
     fn seed_owner(&mut self, pool: PoolId) -> Option<OwnerId> {
         if pool.is_default() {
             return None;
@@ -236,7 +237,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         chains.filter(|(_, id)| matches!(self.blocks[*id].usage, Usage::Pending(_))).collect()
     }
 
-    /// Free blocks of segments that are held in part.
+    /// Counts free blocks in segments that are partly held.
     fn count_split(&mut self) {
         let split: Vec<(PoolKind, Bytes)> = self
             .heads

@@ -1,4 +1,4 @@
-//! Serving requests and taking blocks back.
+//! Serving requests and freeing blocks.
 
 use thiserror::Error;
 
@@ -18,43 +18,43 @@ use crate::units::{Address, Bytes, StreamId};
 /// Requests from this size on fail before the allocator is asked, as PyTorch's do.
 const UNREPRESENTABLE: Bytes = Bytes(1 << 60);
 
-/// A block that was handed out.
+/// An allocated block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allocation {
     /// First byte; the null address for a request of zero bytes.
     pub address: Address,
-    /// Bytes of the block: the rounded size, or more where the rest was not split off.
+    /// Size of the block: the rounded size, or more if the rest was not split off.
     pub size: Bytes,
     /// Bytes asked for.
     pub requested: Bytes,
 }
 
-/// Why the allocator refused.
+/// Why the allocator refused a call.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AllocError {
     /// Everything was tried.
     #[error(transparent)]
     OutOfMemory(Box<OutOfMemory>),
-    /// `throw_on_cudamalloc_oom` refused it before the driver was asked. It leaves no event.
+    /// `throw_on_cudamalloc_oom` refused the request before the driver was asked. It leaves no event.
     #[error(
         "the allocator would hold {needed} with {segment} more, and {allowed} are allowed (throw_on_cudamalloc_oom); ask for \
          less, or set throw_on_cudamalloc_oom:False"
     )]
     Rejected {
-        /// The segment that would have been asked of the driver.
+        /// The size of the segment that the driver would have been asked for.
         segment: Bytes,
-        /// What would be held with it.
+        /// Bytes that would be held with this segment.
         needed: Bytes,
         /// The most that may be held.
         allowed: Bytes,
     },
-    /// No device will ever have that much.
+    /// More bytes than any device will ever have.
     #[error("{requested} can't be allocated on any device; check the shape of the tensor")]
     TooLarge {
         /// Bytes asked for.
         requested: Bytes,
     },
-    /// The address is not that of a block that is handed out.
+    /// The address is not that of an allocated block.
     #[error("{address} is not a block that is handed out; free each block once, at its first byte")]
     InvalidPointer {
         /// The address.
@@ -62,11 +62,11 @@ pub enum AllocError {
     },
 }
 
-/// Why nothing brought memory for a request.
+/// Why no memory was found for a request.
 enum Failure {
     /// Everything was tried.
     Exhausted(Vec<Attempt>),
-    /// It was not let through to the driver: what would have been held, and what may be.
+    /// The driver was not asked: bytes that would have been held, and bytes that may be held.
     Rejected(Bytes, Bytes),
 }
 
@@ -76,7 +76,7 @@ const fn share_in_bytes(share: f64) -> Bytes {
 }
 
 impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
-    /// Hands out a block for `size` bytes that work on `stream` may use at once.
+    /// Allocates a block of at least `size` bytes that work on `stream` may use at once.
     ///
     /// Zero bytes get the null address and leave no trace.
     ///
@@ -112,11 +112,11 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         Ok(allocation)
     }
 
-    /// Takes a block back. It can be used again at once, unless streams other than its own were recorded for it:
-    /// then when their present work is done. The null address is ignored.
+    /// Frees a block. It can be reused at once, unless streams other than its own were recorded for it; then once the
+    /// work that is now on these streams is done. The null address is ignored.
     ///
     /// # Errors
-    /// [`AllocError::InvalidPointer`] if no block that is handed out starts at `address`.
+    /// [`AllocError::InvalidPointer`] if no allocated block starts at `address`.
     pub fn free(&mut self, address: Address) -> Result<(), AllocError> {
         if address == Address(0) {
             return Ok(());
@@ -141,7 +141,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         Ok(())
     }
 
-    /// The free block that serves `request`, if one does. It stays where it is until it is handed out.
+    /// The free block that serves `request`, if there is one. It stays in its set until it is handed out.
     #[inline]
     fn find_free(&mut self, request: &Request) -> Option<Candidate> {
         if self.collects_garbage() {
@@ -150,7 +150,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         self.best_fit(request)
     }
 
-    /// The free block that serves `request`. Only one candidate is held against the oversize rules.
+    /// The free block that serves `request`. Only the first candidate is tested against the oversize rules.
     #[inline]
     pub(super) fn best_fit(&self, request: &Request) -> Option<Candidate> {
         let pool = self.pool(request.home());
@@ -167,10 +167,10 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         (!refused).then_some(found)
     }
 
-    /// Everything that can bring memory for a request that no free block serves.
+    /// Tries everything that can bring memory for a request that no free block serves.
     ///
     /// # Errors
-    /// What was tried.
+    /// The attempts that were made.
     fn obtain(&mut self, request: &Request) -> Result<BlockId, Failure> {
         let held = self.reserved;
         if self.collects_garbage() {
@@ -213,22 +213,22 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         }
     }
 
-    /// What the search found that was not enough.
+    /// The unsuccessful search, as an attempt.
     fn search(&self, request: &Request) -> Attempt {
         let (blocks, largest) = self.pool(request.home()).free.extent(request.stream);
         Attempt::Search { blocks, largest }
     }
 
-    /// Why the driver's answer to `request` was no.
+    /// Why the driver refused `request`, as an attempt.
     fn refusal(&self, request: &Request) -> Attempt {
         let refusal = if self.within_limit(request.segment) { Refusal::Driver } else { Refusal::Limit };
         Attempt::Grow { segment: request.segment, refusal }
     }
 
-    /// One attempt to get memory from the driver; `None` if there was none. The block is not entered among the free ones.
+    /// Tries once to get memory from the driver; `None` if it gave none. The block is not entered in a set.
     ///
     /// # Errors
-    /// [`Failure::Rejected`]: nothing else is to be tried.
+    /// [`Failure::Rejected`] if nothing else may be tried.
     fn grow(&mut self, request: &Request) -> Result<Option<BlockId>, Failure> {
         if !self.within_limit(request.segment) {
             return Ok(None);
@@ -237,7 +237,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         Ok(if request.expandable { self.grow_expandable(request) } else { self.grow_segment(request) })
     }
 
-    /// Refuses what the policy of `throw_on_cudamalloc_oom` does not let the driver be asked for.
+    /// Refuses a request that `throw_on_cudamalloc_oom` does not allow the driver to be asked for.
     #[expect(clippy::cast_precision_loss, reason = "PyTorch compares in floating point")]
     fn reject(&mut self, request: &Request) -> Result<(), Failure> {
         if !self.settings.throw_on_cudamalloc_oom {
@@ -274,8 +274,8 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         Some(id)
     }
 
-    /// Splits a block where the rules say so, and gives it to the program. It stands under `key` among the free
-    /// blocks, or is in no set.
+    /// Splits a block if the rules say so, and allocates it to the program. The block has `key` among the free blocks,
+    /// or is in no set.
     fn hand_out(&mut self, id: BlockId, key: Option<FreeKey>, request: &Request) -> Allocation {
         let block = &self.blocks[id];
         let (was_split, plain, rest) = (block.is_split(), !block.is_expandable(), block.size - request.rounded);
@@ -314,7 +314,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         Allocation { address, size, requested }
     }
 
-    /// True if `rest` bytes behind the request become a block of their own.
+    /// True if the `rest` bytes behind the request become a block of their own.
     fn splits(&self, request: &Request, rest: Bytes) -> bool {
         if request.pool == PoolKind::Small || request.expandable {
             rest.0 >= MIN_BLOCK

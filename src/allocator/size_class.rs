@@ -1,19 +1,20 @@
-//! Classes of sizes, and sets of them as bits.
+//! Classes of sizes, and sets of small numbers as bits.
 
 use crate::rounding::MIN_BLOCK;
 use crate::units::Bytes;
 
-/// A class of sizes: what is in a lower one is smaller. A power of two is a group of so many classes, that few blocks share one and
-/// that all of them stay in the processor's nearest cache.
+/// A class of sizes. A lower class has smaller sizes. The sizes between two powers of two form a group of
+/// [`SizeClass::IN_GROUP`] classes: enough that few blocks share a class, few enough that all classes stay in the
+/// processor's nearest cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SizeClass {
     pub group: usize,
-    /// Within the group.
+    /// The class's index within the group.
     pub class: usize,
 }
 
 impl SizeClass {
-    /// Classes of a group.
+    /// How many classes a group has.
     pub const IN_GROUP: usize = 1 << CLASS_BITS;
 
     #[inline]
@@ -30,7 +31,7 @@ impl SizeClass {
 
 const CLASS_BITS: u32 = 4;
 
-/// A set of small numbers, in a word's bits.
+/// A set of small numbers, as the bits of a word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Members<W>(W);
 
@@ -47,10 +48,10 @@ macro_rules! members {
                 self.0 &= !(1 << number);
             }
 
-            /// The first one behind `number`, which is at most the last that there can be.
+            /// The first member above `number`. `number` must not exceed the word's highest bit.
             #[inline]
             pub const fn first_behind(self, number: usize) -> Option<usize> {
-                // In two shifts, because all bits may go.
+                // In two shifts, because all bits may be shifted out.
                 Self(self.0 >> number >> 1 << 1 << number).first()
             }
 
@@ -64,7 +65,7 @@ macro_rules! members {
                 if self.0 == 0 { None } else { Some(self.0.trailing_zeros() as usize) }
             }
 
-            /// All of them in order.
+            /// All members in order.
             pub fn iter(self) -> impl DoubleEndedIterator<Item = usize> {
                 (0..<$word>::BITS as usize).filter(move |number| self.0 >> number & 1 == 1)
             }

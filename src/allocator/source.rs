@@ -1,4 +1,4 @@
-//! Where segments come from, and when work on a stream is done: what the allocator asks of a device.
+//! What the allocator needs from a device: segments, and the progress of streams.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -20,51 +20,51 @@ pub struct DeviceMemory {
     pub total: Bytes,
 }
 
-/// A marker in a stream's work that the allocator recorded ([`SegmentSource::record_event`]).
+/// An event that the allocator recorded in a stream's work ([`SegmentSource::record_event`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventToken(pub u64);
 
-/// Where segments come from: cudaMalloc, an anonymous mapping, or address arithmetic alone.
+/// A source of segments: cudaMalloc, an anonymous mapping, or address arithmetic alone.
 ///
-/// The event methods answer for streams; their default is a device that finishes everything at once.
+/// The event methods report the progress of streams. By default, a device finishes all work at once.
 pub trait SegmentSource {
-    /// A new segment of `size` bytes (cudaMalloc).
+    /// Allocates a new segment of `size` bytes (cudaMalloc).
     ///
     /// # Errors
-    /// [`OutOfDeviceMemory`]; the allocator then frees cached memory and tries again.
+    /// [`OutOfDeviceMemory`]; the allocator then gives back cached memory and tries again.
     fn malloc(&mut self, size: Bytes) -> Result<Address, OutOfDeviceMemory>;
 
-    /// Gives a segment back (cudaFree).
+    /// Returns a segment to the driver (cudaFree).
     fn free(&mut self, address: Address, size: Bytes);
 
-    /// A range of address space for an expandable segment, nothing mapped (cuMemAddressReserve).
+    /// Reserves a range of address space for an expandable segment without mapping anything (cuMemAddressReserve).
     ///
     /// # Errors
-    /// [`OutOfDeviceMemory`] when there is no such range.
+    /// [`OutOfDeviceMemory`] if there is no such range.
     fn reserve_range(&mut self, size: Bytes) -> Result<Address, OutOfDeviceMemory>;
 
-    /// Gives a range back whose pages are all unmapped.
+    /// Releases a range whose pages are all unmapped.
     fn release_range(&mut self, address: Address, size: Bytes);
 
-    /// Backs `[address, address + size)` of a range with memory, page by page; all pages or none.
+    /// Maps memory to `[address, address + size)` of a range, page by page: all pages or none.
     ///
     /// # Errors
     /// [`OutOfDeviceMemory`] when the driver has too few pages.
     fn map(&mut self, address: Address, size: Bytes, page: Bytes) -> Result<(), OutOfDeviceMemory>;
 
-    /// Takes the memory away again.
+    /// Unmaps memory.
     fn unmap(&mut self, address: Address, size: Bytes);
 
     /// Free and total memory of the device.
     fn memory(&self) -> DeviceMemory;
 
-    /// Marks the present end of `stream`'s work.
+    /// Records an event at the current end of `stream`'s work.
     fn record_event(&mut self, stream: StreamId) -> EventToken {
         let _ = stream;
         EventToken(0)
     }
 
-    /// True when the work before `event` is done.
+    /// True once the work before `event` is done.
     fn event_done(&mut self, event: EventToken) -> bool {
         let _ = event;
         true
@@ -75,28 +75,28 @@ pub trait SegmentSource {
         let _ = event;
     }
 
-    /// The streams of which an event may be done now, in the order in which their queues are looked through; `None` where that is
-    /// unknown, and all are looked at.
+    /// The streams whose events may be done now, in the order in which their queues are searched; `None` if unknown,
+    /// and all queues are searched.
     fn streams_done(&mut self) -> Option<Vec<StreamId>> {
         None
     }
 
-    /// Puts the side streams that have events queued into the order in which their queues are looked through.
+    /// Sorts the side streams that have queued events into the order in which their queues are searched.
     ///
-    /// PyTorch's order is that of a hash table; here it is ascending unless the source rearranges it. Called only with
+    /// PyTorch's order is that of a hash table. Here streams ascend unless the source rearranges them. Called only with
     /// two streams or more.
     fn order_streams(&mut self, streams: &mut [StreamId]) {
         let _ = streams;
     }
 
-    /// Puts blocks that were freed while a graph was captured into the order in which their events are recorded.
+    /// Sorts blocks that were freed during a graph capture into the order in which their events are recorded.
     ///
     /// As with streams, PyTorch's order is that of a hash table. Called only with two blocks or more.
     fn order_deferred(&mut self, blocks: &mut [Address]) {
         let _ = blocks;
     }
 
-    /// Puts the private pools that have lost their last user into the order in which they give back what they cached.
+    /// Sorts private pools that have lost their last user into the order in which they give back their cached memory.
     ///
     /// As with streams, PyTorch's order is that of a hash table. Called only with two pools or more.
     fn order_pools(&mut self, pools: &mut [PoolId]) {

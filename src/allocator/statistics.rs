@@ -10,12 +10,12 @@ use crate::pool_id::PoolId;
 use crate::units::Bytes;
 use crate::version::TorchVersion;
 
-/// One quantity over time.
+/// One counted quantity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counter {
-    /// Now. Signed: the oversize counters can go below zero when `max_split_size_mb` changes at run time.
+    /// The value now. Signed: the oversize counters can go below zero when `max_split_size_mb` changes at run time.
     pub current: i64,
-    /// The most it was.
+    /// The highest value so far.
     pub peak: i64,
     /// The sum of all increases.
     pub allocated: i64,
@@ -24,7 +24,7 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// It grew.
+    /// Adds to the value.
     #[inline]
     pub fn increase(&mut self, amount: i64) {
         self.current += amount;
@@ -32,7 +32,7 @@ impl Counter {
         self.allocated += amount;
     }
 
-    /// It shrank.
+    /// Subtracts from the value.
     #[inline]
     pub fn decrease(&mut self, amount: i64) {
         self.current -= amount;
@@ -44,14 +44,14 @@ impl Counter {
     }
 }
 
-/// A quantity of both pools together and of each.
+/// A quantity for both pools together and for each pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolCounters {
-    /// Both pools.
+    /// Both pools together.
     pub all: Counter,
-    /// Blocks of up to 1 MiB.
+    /// The small pool: blocks of up to 1 MiB.
     pub small_pool: Counter,
-    /// Larger blocks.
+    /// The large pool: larger blocks.
     pub large_pool: Counter,
 }
 
@@ -64,21 +64,21 @@ impl PoolCounters {
         }
     }
 
-    /// It grew in one pool.
+    /// Adds to the value of one pool.
     #[inline]
     pub fn increase(&mut self, pool: PoolKind, amount: i64) {
         self.all.increase(amount);
         self.of(pool).increase(amount);
     }
 
-    /// It shrank in one pool.
+    /// Subtracts from the value of one pool.
     #[inline]
     pub fn decrease(&mut self, pool: PoolKind, amount: i64) {
         self.all.decrease(amount);
         self.of(pool).decrease(amount);
     }
 
-    /// Applies a net change as one increase or one decrease.
+    /// Applies a net change to one pool, as one increase or one decrease.
     pub fn change(&mut self, pool: PoolKind, amount: i64) {
         if amount >= 0 {
             self.increase(pool, amount);
@@ -88,28 +88,28 @@ impl PoolCounters {
     }
 }
 
-/// Everything that `torch.cuda.memory_stats()` tells of one device.
+/// Everything that `torch.cuda.memory_stats()` reports for one device.
 ///
 /// Serialises as PyTorch's flat dictionary: names joined by dots, in sorted order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statistics {
-    /// Blocks handed out.
+    /// Allocated blocks.
     pub allocation: PoolCounters,
     /// Segments from cudaMalloc.
     pub segment: PoolCounters,
-    /// Blocks handed out or pending.
+    /// Blocks allocated or pending.
     pub active: PoolCounters,
     /// Free blocks in split segments.
     pub inactive_split: PoolCounters,
-    /// Bytes of blocks handed out.
+    /// Bytes of allocated blocks.
     pub allocated_bytes: PoolCounters,
     /// Bytes held from the driver.
     pub reserved_bytes: PoolCounters,
-    /// Bytes of blocks handed out or pending.
+    /// Bytes of blocks allocated or pending.
     pub active_bytes: PoolCounters,
     /// Bytes of free blocks in split segments.
     pub inactive_split_bytes: PoolCounters,
-    /// Bytes asked for by the program, of blocks handed out or pending.
+    /// Bytes that the program asked for, of blocks allocated or pending.
     pub requested_bytes: PoolCounters,
     /// Blocks of at least `max_split_size`.
     pub oversize_allocations: Counter,
@@ -119,29 +119,28 @@ pub struct Statistics {
     pub num_alloc_retries: i64,
     /// Requests that failed.
     pub num_ooms: i64,
-    /// Times that all events of all streams were waited for.
+    /// How often all events of all streams were waited for.
     pub num_sync_all_streams: i64,
     /// Calls that took memory from the driver.
     pub num_device_alloc: i64,
     /// Calls that gave memory back to the driver.
     pub num_device_free: i64,
-    /// Requests refused before the driver was asked (`throw_on_cudamalloc_oom`); `None` where PyTorch does not count them:
-    /// before 2.12.
+    /// Requests refused before the driver was asked (`throw_on_cudamalloc_oom`); `None` before 2.12, where PyTorch does
+    /// not count them.
     pub num_oom_rejections: Option<i64>,
-    /// Bytes held from the driver by each private pool that ever held any; `None` where PyTorch does not count them: before
-    /// 2.13.
+    /// Bytes held from the driver by each private pool that ever held any; `None` before 2.13, where PyTorch does not count them.
     pub reserved_bytes_by_private_pools: Option<BTreeMap<PoolId, PoolCounters>>,
     /// `max_split_size` in bytes when the allocator was created; -1: unlimited.
     pub max_split_size: i64,
 }
 
-/// Before the name of a private pool.
+/// The prefix of a private pool's keys.
 const BY_PRIVATE_POOLS: &str = "reserved_bytes_by_private_pools";
-/// How many numbers there are in 2.11.
+/// How many keys 2.11 has.
 const KEYS: usize = 122;
 
 impl Statistics {
-    /// Nothing has happened yet, under this `max_split_size`.
+    /// Statistics of an allocator that has done nothing yet, under this `max_split_size`.
     #[expect(clippy::cast_possible_wrap, reason = "PyTorch shows 2^64 - 1 as -1, and so do we")]
     #[must_use]
     pub fn new(max_split: Bytes, torch: TorchVersion) -> Self {
@@ -197,19 +196,18 @@ impl Statistics {
         entries
     }
 
-    /// PyTorch's flattened names of all numbers that any version has, in sorted order.
+    /// PyTorch's flattened names of the numbers that any version has, in sorted order.
     #[must_use]
     pub fn names() -> Vec<String> {
         Self::new(Bytes::ZERO, TorchVersion::V2_15).entries().into_iter().map(|(name, _)| name).collect()
     }
 
-    /// Every peak becomes the current value (`torch.cuda.reset_peak_memory_stats`).
-    /// Makes every peak the current value: `torch.cuda.reset_peak_memory_stats()`.
+    /// Makes every peak the current value, as `torch.cuda.reset_peak_memory_stats()` does.
     pub fn reset_peak(&mut self) {
         self.each_counter(Counter::reset_peak);
     }
 
-    /// A private pool took bytes from the driver, or gave them back.
+    /// Counts bytes that a private pool took from the driver and gave back.
     pub(super) fn count_private(&mut self, id: PoolId, kind: PoolKind, taken: Bytes, given_back: Bytes) {
         let Some(pools) = &mut self.reserved_bytes_by_private_pools else { return };
         let counters = pools.entry(id).or_default();
@@ -285,7 +283,7 @@ impl Serialize for Statistics {
     }
 }
 
-/// A size as the statistics count it.
+/// A size as a signed number for the statistics.
 #[expect(clippy::cast_possible_wrap, reason = "requests stay below 2^60 bytes")]
 #[inline]
 pub(super) const fn amount(bytes: Bytes) -> i64 {

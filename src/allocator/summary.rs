@@ -7,7 +7,7 @@ use crate::statistics::{Counter, PoolCounters, Statistics};
 /// Width of the box.
 const WIDTH: usize = 77;
 
-/// How the numbers of a row are written.
+/// The unit of a row's numbers.
 #[derive(Clone, Copy)]
 enum CellUnit {
     Bytes,
@@ -15,7 +15,7 @@ enum CellUnit {
 }
 
 impl CellUnit {
-    /// The scale (divisor and name) for a column, chosen by the value of its first row.
+    /// The scale of a column (divisor and name), chosen by the value in its first row.
     const fn scale(self, value: i64) -> (i64, &'static str) {
         let (most, step, names): (i64, i64, &[&str]) = match self {
             Self::Bytes => (768 * 1024, 1024, &["B  ", "KiB", "MiB", "GiB", "TiB", "PiB"]),
@@ -40,8 +40,8 @@ impl CellUnit {
 }
 
 impl Statistics {
-    /// The table of `torch.cuda.memory_summary()` for the device numbered `device`, with a newline at its end.
-    /// Abbreviated it has no rows per pool.
+    /// The table of `torch.cuda.memory_summary()` for the device numbered `device`, ending in a newline. An abbreviated
+    /// table has no rows per pool.
     #[must_use]
     pub fn summary(&self, device: usize, abbreviated: bool) -> String {
         let double = format!("|{}|\n", "=".repeat(WIDTH - 2));
@@ -83,7 +83,7 @@ impl Statistics {
     }
 }
 
-/// One line; the units are those that fit `scale_of`.
+/// Writes one row, in the units that fit `scale_of`.
 fn push_row(text: &mut String, name: &str, counter: &Counter, scale_of: &Counter, unit: CellUnit) {
     let _ = write!(text, "| {name:<22}|");
     for (value, first) in [
@@ -105,7 +105,7 @@ mod tests {
     /// What PyTorch printed on an H200.
     const PRINTED: &str = include_str!("tests/memory_summary.txt");
 
-    /// The numbers that a printed row shows, in bytes or counts.
+    /// Reads the numbers of a printed row, in bytes or counts.
     fn read(line: &str) -> Counter {
         let values: Vec<i64> = (line.split('|').skip(2))
             .filter(|cell| !cell.is_empty())

@@ -1,25 +1,26 @@
-//! Which of several equally large free blocks is taken first.
+//! Which of several equally large free blocks is used first.
 //!
-//! The one rule by which PyTorch's releases place blocks differently. Up to 2.11 the lowest address goes first, in 2.12
-//! the block whose object was made first, from 2.13 on the block in the oldest segment, in it the lowest address.
+//! This is the only rule by which PyTorch's releases place blocks differently. Up to 2.11 the block at the lowest
+//! address goes first; in 2.12 the block whose object was made first; since 2.13 the block in the oldest segment, and
+//! within it the lowest address.
 
 use crate::units::{Address, Bytes};
 use crate::version::TorchVersion;
 
-/// Stands behind the size in the order of free blocks: of equally large ones the lowest goes first.
+/// Orders free blocks of equal size: the block with the lowest tie goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Tie(pub u64);
 
 impl Tie {
-    /// Before all others.
+    /// The lowest tie.
     pub const FIRST: Self = Self(0);
 
-    /// The one right behind.
+    /// The next higher tie.
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
     }
 
-    /// That of a block `size` bytes further into the segment.
+    /// The tie of a block that lies `size` bytes further into the segment.
     #[inline]
     const fn behind(self, size: Bytes) -> Self {
         Self(self.0 + size.0)
@@ -36,10 +37,10 @@ pub(super) struct Ties {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TieOrder {
     Address,
-    /// By number, in the order in which PyTorch makes its block objects.
+    /// Ties number the block objects in the order in which PyTorch makes them.
     Object,
-    /// As if each new segment lay above all before it: a segment's age and the place in it are one number then. It
-    /// counts the bytes of all segments ever made, of which 64 bits hold more than any run makes.
+    /// Ties are addresses as if each new segment lay above all earlier ones, so that one number holds a segment's age
+    /// and the place in it. It counts the bytes of all segments ever made; no run makes more than 64 bits hold.
     Segment,
 }
 
@@ -53,7 +54,7 @@ impl Ties {
         Self { order, next: Tie::FIRST.0 }
     }
 
-    /// That of a new segment or range.
+    /// The tie of a new segment or range.
     pub const fn segment(&mut self, address: Address, size: Bytes) -> Tie {
         match self.order {
             TieOrder::Address => Tie(address.0),
@@ -65,24 +66,24 @@ impl Ties {
         }
     }
 
-    /// Those of the two parts of a block that is cut `front` bytes behind its start. The front is a new object.
+    /// The ties of the two parts of a block that is cut `front` bytes behind its start. The front is a new object.
     #[inline]
     pub fn cut(&mut self, whole: Tie, front: Bytes) -> (Tie, Tie) {
         if self.order == TieOrder::Object { (self.object(), whole) } else { (whole, whole.behind(front)) }
     }
 
-    /// The same where the rest is the new object.
+    /// Like [`Ties::cut`], but the rest is the new object.
     pub fn cut_off(&mut self, whole: Tie, front: Bytes) -> (Tie, Tie) {
         if self.order == TieOrder::Object { (whole, self.object()) } else { (whole, whole.behind(front)) }
     }
 
-    /// That of a block which absorbs the one below it: its own where it stays the same object.
+    /// The tie of a block that absorbed the block below it: its own tie if PyTorch keeps its object, otherwise the lower one's.
     #[inline]
     pub fn absorbed(&self, below: Tie, own: Tie) -> Tie {
         if self.order == TieOrder::Object { own } else { below }
     }
 
-    /// That of a block which was found behind another one of so many bytes.
+    /// The tie of a seeded block that lies behind a block of `size` bytes.
     pub const fn found_behind(&mut self, below: Tie, size: Bytes) -> Tie {
         match self.order {
             TieOrder::Object => self.object(),

@@ -1,14 +1,14 @@
-//! What the allocator tells of itself, in the vocabulary of PyTorch's memory history.
+//! The events that the allocator reports, in the vocabulary of PyTorch's memory history.
 
 use crate::block::PoolKind;
 use crate::units::{Address, Bytes, StreamId};
 
-/// One entry of the history.
+/// One entry of the memory history.
 ///
-/// Sizes follow PyTorch: a block's events carry the bytes asked for, an out-of-memory event the rounded size.
+/// Sizes follow PyTorch: a block's events carry the bytes asked for, an out-of-memory event the rounded size of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceEvent {
-    /// A block was handed out; the last event of a successful request.
+    /// A block was allocated. This is the last event of a successful request.
     Alloc {
         /// First byte of the block.
         address: Address,
@@ -21,20 +21,20 @@ pub enum TraceEvent {
         /// The pool it belongs to.
         pool: PoolKind,
     },
-    /// The program gave a block back.
+    /// The program freed a block.
     FreeRequested {
         /// First byte of the block.
         address: Address,
-        /// Bytes asked for when it was handed out.
+        /// Bytes asked for when the block was allocated.
         requested: Bytes,
         /// The stream it was allocated for.
         stream: StreamId,
     },
-    /// The block can be used again. Its address is that before merging with free neighbours.
+    /// The block can be reused. Its address is the one before merging with free neighbours.
     FreeCompleted {
         /// First byte of the block.
         address: Address,
-        /// Bytes asked for when it was handed out.
+        /// Bytes asked for when the block was allocated.
         requested: Bytes,
         /// The stream it was allocated for.
         stream: StreamId,
@@ -71,7 +71,7 @@ pub enum TraceEvent {
         pool: PoolKind,
         /// First byte of the reserved range.
         range: Address,
-        /// Its page size.
+        /// The range's page size.
         page: Bytes,
     },
     /// Pages of an expandable segment were given back.
@@ -85,7 +85,7 @@ pub enum TraceEvent {
     },
     /// A request failed for good.
     Oom {
-        /// What the driver reports as free on the device; a limit does not lower it.
+        /// Bytes that the driver reports as free on the device. A limit does not lower them.
         device_free: Bytes,
         /// The rounded size of the request.
         rounded: Bytes,
@@ -94,9 +94,9 @@ pub enum TraceEvent {
     },
 }
 
-/// Who listens to the history.
+/// A listener to the allocator's history.
 pub trait TraceSink {
-    /// `event` happened; calls come in the order of PyTorch's trace entries.
+    /// Called for each `event`, in the order of PyTorch's trace entries.
     fn trace(&mut self, event: &TraceEvent);
 }
 

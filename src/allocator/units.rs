@@ -1,7 +1,7 @@
-//! Quantities that cross every border: bytes, device addresses, streams.
+//! Quantities used everywhere: bytes, device addresses, streams.
 //!
-//! They are separate types because mixing them is the likeliest bug of this field: an address is not a size,
-//! and a stream handle is neither.
+//! They are separate types because mixing them up is the likeliest bug in this field: an address is not a size, and a
+//! stream handle is neither.
 
 use std::fmt;
 use std::iter::Sum;
@@ -81,7 +81,7 @@ impl FromStr for Bytes {
     }
 }
 
-/// Saturates: what a damaged file calls a size can be any number.
+/// Saturates, because a damaged file can give any number as a size.
 impl Add for Bytes {
     type Output = Self;
     fn add(self, rhs: Self) -> Self {
@@ -134,13 +134,13 @@ impl fmt::Display for Bytes {
 pub struct Address(pub u64);
 
 impl Address {
-    /// The address `bytes` further on.
+    /// The address `bytes` above this one.
     #[must_use]
     pub const fn offset(self, bytes: Bytes) -> Self {
         Self(self.0 + bytes.0)
     }
 
-    /// Bytes from `start` up to here; `start` must not lie behind.
+    /// Bytes from `start` up to this address; `start` must not be above it.
     #[must_use]
     pub const fn distance(self, start: Self) -> Bytes {
         Bytes(self.0 - start.0)
@@ -153,13 +153,13 @@ impl fmt::Display for Address {
     }
 }
 
-/// Which of several devices something is about: its rank. 0 while there is one.
+/// The index of a device among several: its rank. 0 if there is only one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct DeviceIndex(pub u16);
 
 impl DeviceIndex {
-    /// The only one, or the first of several.
+    /// The only device, or the first of several.
     pub const FIRST: Self = Self(0);
 }
 
@@ -169,11 +169,11 @@ impl DeviceIndex {
 pub struct StreamId(pub u64);
 
 impl StreamId {
-    /// The default stream: where everything runs that names no other.
+    /// The default stream, used by all work that names no other.
     pub const DEFAULT: Self = Self(0);
 }
 
-/// A moment in microseconds: since the source began (live run), or since 1970 (PyTorch's snapshots).
+/// A point in time in microseconds: since the source began (live run), or since 1970 (PyTorch's snapshots).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Micros(pub u64);

@@ -1,4 +1,4 @@
-//! Whose allocator it is: PyTorch's releases.
+//! The releases of PyTorch whose allocators are known.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,59 +6,59 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// A release of PyTorch: which settings it knows, and how its allocator decides.
+/// A release of PyTorch: decides which settings exist, and how the allocator decides.
 ///
-/// Those before 2.11 decide as 2.11 does: random programs through the released allocators of 2.6 and 2.10 show no difference. Of
-/// those before 2.6 only the settings were looked at.
+/// Releases before 2.11 decide as 2.11 does: random programs run through the released allocators of 2.6 and 2.10 show
+/// no difference. For releases before 2.6 only the settings were examined.
 ///
-/// Recordings keep a version by its place in this list: another one is added at the end. Versions are compared by their numbers.
+/// Recordings store a version by its position in this list, so a new version goes at the end. Versions compare by their numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum TorchVersion {
-    /// As 2.9, with a parser of settings of its own: it takes 20 MiB as the smallest `max_split_size_mb`.
+    /// Like 2.9, with its own parser of settings, which takes 20 MiB as the smallest `max_split_size_mb`.
     #[serde(rename = "2.10")]
     V2_10 = 10,
-    /// Of several equally large free blocks the lowest address is taken; the size of large segments can be configured.
+    /// The lowest of several equally large free blocks is taken first; the size of large segments can be configured.
     #[default]
     #[serde(rename = "2.11")]
     V2_11 = 11,
-    /// The block whose object was made first; requests can be refused before the driver is asked.
+    /// The block whose object was made first is taken first; requests can be refused before the driver is asked.
     #[serde(rename = "2.12")]
     V2_12 = 12,
-    /// The block in the oldest segment, in it the lowest address; a limit is rounded to the nearest byte, and only a real graph
-    /// capture holds events back.
+    /// The block in the oldest segment is taken first, and within it the lowest address; a limit is rounded to the
+    /// nearest byte, and only a real graph capture holds events back.
     #[serde(rename = "2.13")]
     V2_13 = 13,
-    /// As 2.13.
+    /// Like 2.13.
     #[serde(rename = "2.14")]
     V2_14 = 14,
-    /// As 2.13, and how much an expandable segment reserves can be configured.
+    /// Like 2.13; the address space that an expandable segment reserves can be configured.
     #[serde(rename = "2.15")]
     V2_15 = 15,
-    /// The first with expandable segments.
+    /// The first release with expandable segments.
     #[serde(rename = "2.1")]
     V2_1 = 1,
-    /// As 2.1, with settings of page-locked memory.
+    /// Like 2.1, with settings for page-locked memory.
     #[serde(rename = "2.2")]
     V2_2 = 2,
-    /// As 2.2.
+    /// Like 2.2.
     #[serde(rename = "2.3")]
     V2_3 = 3,
-    /// As 2.2.
+    /// Like 2.2.
     #[serde(rename = "2.4")]
     V2_4 = 4,
-    /// As 2.2.
+    /// Like 2.2.
     #[serde(rename = "2.5")]
     V2_5 = 5,
-    /// As 2.2, and how much of an oversize block may stay unused can be configured.
+    /// Like 2.2; how much of an oversize block may stay unused can be configured.
     #[serde(rename = "2.6")]
     V2_6 = 6,
-    /// As 2.6.
+    /// Like 2.6.
     #[serde(rename = "2.7")]
     V2_7 = 7,
-    /// As 2.6.
+    /// Like 2.6.
     #[serde(rename = "2.8")]
     V2_8 = 8,
-    /// As 2.6.
+    /// Like 2.6.
     #[serde(rename = "2.9")]
     V2_9 = 9,
 }
@@ -83,14 +83,13 @@ impl TorchVersion {
         Self::V2_15,
     ];
 
-    /// The variable of the environment from which a job reads its allocator's settings. The older name still works in later
-    /// versions.
+    /// The environment variable from which a job reads its allocator's settings. Later versions still accept the older name.
     #[must_use]
     pub fn settings_variable(self) -> &'static str {
         if self < Self::V2_10 { "PYTORCH_CUDA_ALLOC_CONF" } else { "PYTORCH_ALLOC_CONF" }
     }
 
-    /// Its number.
+    /// The version's number as text.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -123,7 +122,7 @@ impl fmt::Display for TorchVersion {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("the allocator of PyTorch {text:?} is not known; give a version from 2.1 to 2.15, such as 2.13")]
 pub struct UnknownVersion {
-    /// What was given.
+    /// The text that was given.
     pub text: String,
 }
 
@@ -136,7 +135,7 @@ impl FromStr for TorchVersion {
         let (release, _) = text.split_once('+').unwrap_or((text, ""));
         let mut numbers = release.split('.').map(str::parse::<u32>);
         let (Some(Ok(2)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else { return Err(unknown()) };
-        // A third number, or what stands for one before a release (`0a0`), says nothing of the allocator.
+        // A third number, or a pre-release suffix (`0a0`) in its place, makes no difference to the allocator.
         if numbers.count() > 1 {
             return Err(unknown());
         }

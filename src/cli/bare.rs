@@ -6,10 +6,11 @@ use super::spec;
 use crate::session::{Setup, Switch};
 use crate::train::Config;
 
-/// The arguments, where each switch that stands alone before a workload has its value: the parser would take the workload for it.
+/// Returns the arguments with a value added to each switch that stands alone before a workload: else the parser would
+/// take the workload for the switch's value.
 pub(super) fn with_values(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = arguments.into_iter().collect();
-    // What follows is a program's.
+    // The arguments after `--` belong to the traced program.
     let own = arguments.iter().position(|argument| argument == "--").unwrap_or(arguments.len());
     for at in 1..own {
         let [flag, next] = [at - 1, at].map(|at| arguments[at].to_str());
@@ -22,11 +23,11 @@ pub(super) fn with_values(arguments: impl IntoIterator<Item = OsString>) -> Vec<
     arguments
 }
 
-/// The value of the switch `flag`, where it may stand alone and what comes next is a workload.
+/// Returns the value to add to the switch `flag`, if it may stand alone and the next argument is a workload.
 fn alone_before(flag: &str, next: &str) -> Option<&'static str> {
     let switch = Switch::named(flag.strip_prefix("--")?)?;
     let alone = switch.alone()?;
-    // A switch of two values takes one behind `=` alone.
+    // A switch with two values takes a value only after `=`.
     let takes_next = switch.values().len() != 2 && switch.set(&mut Setup::new(Config::new(1)), next).is_ok();
     (!takes_next && spec::is_workload(next)).then_some(alone)
 }

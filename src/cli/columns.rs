@@ -1,4 +1,4 @@
-//! Tables fitted to a terminal: columns wrap by themselves, and what matters has a colour.
+//! Tables fitted to a terminal: columns wrap by themselves, and important cells have a colour.
 
 use std::io::{self, IsTerminal, StdoutLock, Write};
 
@@ -7,18 +7,18 @@ use unicode_width::UnicodeWidthStr;
 use crate::drawing::pane::wrap;
 use crate::user_input::safe;
 
-/// Between two columns.
+/// Cells between two columns.
 const GAP: usize = 2;
 /// The fewest cells of a column that wraps.
 const LEAST: usize = 12;
-/// The narrowest and the widest paper, and one that no terminal bounds.
+/// The narrowest and the widest paper, and the width when no terminal bounds it.
 const WIDTHS: [usize; 3] = [40, 160, 100];
-/// Wider than any line: nothing wraps.
+/// Wider than any line, so that nothing wraps.
 const ENDLESS: usize = usize::MAX;
 /// A space at which no line is broken: `amp\u{a0}bf16` stays together.
 pub(super) const TIED: &str = "\u{a0}";
 
-/// What stays on the line of its figure.
+/// Units that stay on the line of their figure.
 const UNITS: [&str; 10] = ["%", "B", "KiB", "MiB", "GiB", "KB", "MB", "GB", "ms", "s"];
 
 /// How a text is coloured on a terminal.
@@ -41,9 +41,9 @@ pub(super) enum Tone {
     Bad,
 }
 
-/// What ends a colour.
+/// The escape sequence that ends a colour.
 const PLAIN: &str = "\x1b[0m";
-/// Everything that colours.
+/// All escape sequences that set a colour or end it.
 const CODES: [&str; 7] = [PLAIN, "\x1b[1;4m", "\x1b[1m", "\x1b[2m", "\x1b[32m", "\x1b[33m", "\x1b[31m"];
 
 impl Tone {
@@ -60,18 +60,18 @@ impl Tone {
     }
 }
 
-/// What is printed on.
+/// The surface that text is printed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Paper {
-    /// Cells of a line.
+    /// Cells in a line.
     pub width: usize,
-    /// Colours can be seen.
+    /// Whether the surface shows colours.
     pub colors: bool,
 }
 
 impl Paper {
-    /// Standard output: as wide as the terminal, else as `COLUMNS` says; in colours on a terminal that has some, unless
-    /// `NO_COLOR` is set.
+    /// Standard output: as wide as the terminal, else as wide as `COLUMNS` says. It has colours if the terminal has
+    /// some and `NO_COLOR` is not set.
     pub fn stdout() -> Self {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let terminal = io::stdout().is_terminal();
@@ -86,14 +86,14 @@ impl Paper {
         Self { width: columns.map_or(usual, |columns| columns.clamp(least, most)), colors }
     }
 
-    /// Standard output, where only a terminal has an edge: a file or a pipe gets every paragraph and every row on one line, for
-    /// who searches it or reads it elsewhere.
+    /// Standard output that wraps on a terminal only: a file or a pipe gets every paragraph and every row on one line,
+    /// so that it can be searched or read elsewhere.
     pub fn terminal() -> Self {
         let paper = Self::stdout();
         if io::stdout().is_terminal() { paper } else { Self { width: ENDLESS, ..paper } }
     }
 
-    /// Standard output, for text and its colours.
+    /// A writer to standard output for coloured text.
     pub fn out(self) -> TonedWriter<StdoutLock<'static>> {
         TonedWriter { inner: io::stdout().lock(), colors: self.colors }
     }
@@ -104,13 +104,13 @@ impl Paper {
         if self.colors && tone != Tone::Plain { format!("{}{text}{PLAIN}", tone.code()) } else { text }
     }
 
-    /// A paragraph, its lines so far to the right.
+    /// Prints a paragraph, each line indented by `indent` cells.
     pub fn paragraph(self, out: &mut impl Write, text: &str, indent: usize, tone: Tone) -> io::Result<()> {
         let room = self.width.saturating_sub(indent).max(20);
         wrap(&tied(text), room).iter().try_for_each(|line| writeln!(out, "{:indent$}{}", "", self.toned(line, tone)))
     }
 
-    /// An item of a list: its lines stand behind the dot.
+    /// Prints an item of a list; the lines are indented past the dot.
     pub fn item(self, out: &mut impl Write, text: &str, tone: Tone) -> io::Result<()> {
         const DOT: &str = "• ";
         let room = self.width.saturating_sub(DOT.width()).max(20);
@@ -121,7 +121,7 @@ impl Paper {
         Ok(())
     }
 
-    /// A command for a shell, broken before its flags: what is copied runs.
+    /// Prints a shell command, broken before its flags so that a copy of it still runs.
     pub fn command(self, out: &mut impl Write, command: &str, indent: usize) -> io::Result<()> {
         let room = self.width.saturating_sub(indent + 2).max(20);
         let mut lines: Vec<String> = Vec::new();
@@ -141,7 +141,7 @@ impl Paper {
     }
 }
 
-/// Hands on what is written as safe text, in which only the colours of [`Tone`] are left, and those only where they can be seen.
+/// Passes text on as safe text: keeps only the colours of [`Tone`], and those only if the surface shows colours.
 #[derive(Debug)]
 pub(super) struct TonedWriter<W> {
     inner: W,
@@ -149,7 +149,7 @@ pub(super) struct TonedWriter<W> {
 }
 
 impl<W: Write> Write for TonedWriter<W> {
-    /// Takes all of it: formatted text comes in whole characters.
+    /// Writes the whole buffer: formatted text arrives in whole characters.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);
         let mut rest = &*text;
@@ -169,7 +169,7 @@ impl<W: Write> Write for TonedWriter<W> {
     }
 }
 
-/// The same with every figure tied to its unit.
+/// The same text with every figure tied to its unit.
 fn tied(text: &str) -> String {
     let mut words = text.split(' ').peekable();
     let mut tied = String::with_capacity(text.len() + 16);
@@ -183,12 +183,12 @@ fn tied(text: &str) -> String {
     tied
 }
 
-/// A cell.
+/// A cell of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cell {
-    /// What it says.
+    /// The cell's text.
     pub text: String,
-    /// How.
+    /// The cell's colour.
     pub tone: Tone,
 }
 
@@ -210,45 +210,45 @@ impl From<&str> for Cell {
     }
 }
 
-/// A column: its heading, of one line or several, and how its cells lie.
+/// A column: its heading, of one line or several, and how its cells are aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Column {
     pub heading: &'static str,
-    /// Its cells stand at the right edge, as figures do.
+    /// Whether the cells are aligned right, as figures are.
     pub right: bool,
     wraps: bool,
-    /// It may be left out where there is no room, the largest first.
+    /// Whether the column may be left out if there is no room: 0 never; the largest number goes first.
     spare: u8,
 }
 
 impl Column {
-    /// Words, to the left, on one line.
+    /// A column of words, aligned left, on one line.
     pub const fn left(heading: &'static str) -> Self {
         Self { heading, right: false, wraps: false, spare: 0 }
     }
 
-    /// Figures, to the right.
+    /// A column of figures, aligned right.
     pub const fn right(heading: &'static str) -> Self {
         Self { right: true, ..Self::left(heading) }
     }
 
-    /// Words that wrap.
+    /// A column of words that wrap.
     pub const fn wraps(heading: &'static str) -> Self {
         Self { wraps: true, ..Self::left(heading) }
     }
 
-    /// The same, left out where there is no room: what has the largest number goes first.
+    /// The same column, left out if there is no room: the column with the largest number goes first.
     pub const fn spare(self, spare: u8) -> Self {
         Self { spare, ..self }
     }
 }
 
-/// A table's lines, those of a row together.
+/// A table's lines, grouped by row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TableLines {
-    /// Of the headings; none where no column has one.
+    /// Lines of the headings; empty if no column has a heading.
     pub head: Vec<String>,
-    /// Of each row, in the order of the table's rows.
+    /// Lines of each row, in the order of the table's rows.
     pub rows: Vec<Vec<String>>,
 }
 
@@ -268,26 +268,26 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// A row without colours.
+    /// Adds a row without colours.
     pub fn words(&mut self, cells: Vec<String>) {
         self.row(cells.into_iter().map(Cell::from).collect());
     }
 
-    /// The headings, and the cells of each row, where they are not printed.
+    /// The headings and then the cells of each row, for output other than a printed table.
     pub fn texts(&self) -> impl Iterator<Item = Vec<&str>> {
         let head = self.columns.iter().map(|column| column.heading).collect();
         let body = self.rows.iter().map(|row| row.iter().map(|cell| cell.text.as_str()).collect());
         std::iter::once(head).chain(body)
     }
 
-    /// The columns that there is room for, by their places, and how wide each is.
+    /// The columns that fit, as pairs of index and width.
     fn fitted(&self, rows: &[Vec<Cell>], width: usize) -> Vec<(usize, usize)> {
         let natural = |place: usize| {
             let cells = rows.iter().filter_map(|row| row.get(place)).map(|cell| cell.text.width());
             let heading = self.columns[place].heading.split('\n').map(UnicodeWidthStr::width);
             cells.chain(heading).max().unwrap_or(0)
         };
-        // A column in which no row has anything says nothing.
+        // A column whose cells are all empty is left out.
         let is_empty = |place: usize| {
             let mut cells = rows.iter().filter_map(|row| row.get(place));
             !rows.is_empty() && cells.all(|cell| cell.text.is_empty())
@@ -298,7 +298,7 @@ impl Table {
             if !self.columns[place].wraps {
                 return natural;
             }
-            // No word of it is broken.
+            // The column is wide enough for its longest word.
             let words = rows.iter().filter_map(|row| row.get(place)).flat_map(|cell| cell.text.split(' '));
             words.map(|word| word.width()).max().unwrap_or(0).max(LEAST).min(natural)
         };
@@ -311,8 +311,8 @@ impl Table {
             }
             kept.retain(|(place, _)| self.columns[*place].spare < spare);
         }
-        // What wraps shares what is over, the widest giving most. Words are broken only where nothing else makes it fit: a path is
-        // one long word.
+        // The columns that wrap give up the cells that are too many, the widest giving most. A word is broken only if
+        // nothing else makes the table fit: a path is one long word.
         let short = |(place, _): (usize, usize)| if self.columns[place].wraps { LEAST } else { usize::MAX };
         for broken in [false, true] {
             loop {
@@ -326,18 +326,18 @@ impl Table {
         kept
     }
 
-    /// Prints it as wide as the paper.
+    /// Prints the table as wide as the paper.
     pub fn print(&self, out: &mut impl Write, paper: Paper) -> io::Result<()> {
         self.lines(paper).iter().try_for_each(|line| writeln!(out, "{line}"))
     }
 
-    /// Its lines.
+    /// The table's lines.
     pub fn lines(&self, paper: Paper) -> Vec<String> {
         let TableLines { head, rows } = self.laid_out(paper);
         head.into_iter().chain(rows.into_iter().flatten()).collect()
     }
 
-    /// Its lines by row, for who puts something between rows: a row may take several.
+    /// The table's lines grouped by row, for callers that print something between rows: a row may take several lines.
     pub fn laid_out(&self, paper: Paper) -> TableLines {
         let whole = |cell: &Cell| Cell { text: tied(&safe(&cell.text)), ..cell.clone() };
         let rows: Vec<Vec<Cell>> = self.rows.iter().map(|row| row.iter().map(whole).collect()).collect();
@@ -354,7 +354,7 @@ impl Table {
         TableLines { head: if has_head { self.row_lines(&head, &columns, paper) } else { Vec::new() }, rows }
     }
 
-    /// The lines of a row whose cells stand in `columns`, by their places and widths.
+    /// The lines of a row; `columns` gives the index and the width of each column shown.
     fn row_lines(&self, cells: &[Cell], columns: &[(usize, usize)], paper: Paper) -> Vec<String> {
         let wrapped: Vec<Vec<String>> = cells
             .iter()

@@ -9,16 +9,16 @@ use super::selftest::CaseProgress;
 use super::{Status, spec};
 use crate::session::{self, DeviceChoice, LabSpec, Trials};
 
-/// Random combinations behind those in which every two values meet.
+/// Random combinations tried after those that cover all pairs of values.
 const RANDOM: usize = 500;
 /// The same for workloads of full size, whose steps take long.
 const RANDOM_OF_LARGE: usize = 40;
-/// Failures that are told of each workload.
+/// Failures reported for each workload.
 const TOLD: usize = 6;
-/// Decides which random ones are drawn.
+/// The seed of the random combinations.
 const SEED: u64 = 9;
 
-/// Tries all workloads, or those whose names begin like one of `only`, on the device that `name` means.
+/// Tries all workloads, or those whose names begin with an element of `only`, on the device called `name`.
 pub(super) fn run(name: &str, only: &[String], json: bool) -> Result<Status> {
     let device = spec::device(name)?;
     let catalog = spec::workloads();

@@ -1,5 +1,5 @@
-//! `vramlab compare`: configurations of recordings, of PyTorch's snapshots and of what `vramlab run --json` printed, side by
-//! side.
+//! `vramlab compare`: compares the configurations of recordings, PyTorch snapshots and outputs of `vramlab run --json`
+//! side by side.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -28,7 +28,7 @@ pub(super) struct CompareArgs {
     json: bool,
 }
 
-/// What configurations are compared by: heading, key, whether less is good, how it is shown.
+/// A metric of the comparison: heading, key, whether less is better, and how it is shown.
 struct ConfigurationMetric {
     head: &'static str,
     key: &'static str,
@@ -36,7 +36,7 @@ struct ConfigurationMetric {
     show: fn(&Figure) -> String,
 }
 
-/// Peaks in bytes, times in microseconds.
+/// All metrics: peaks in bytes, times in microseconds.
 const METRICS: [ConfigurationMetric; 6] = [
     ConfigurationMetric {
         head: "peak allocated",
@@ -66,7 +66,7 @@ const METRICS: [ConfigurationMetric; 6] = [
     ConfigurationMetric { head: "loss", key: "loss", less_is_good: None, show: |of| format!("{:.4}", of.median) },
 ];
 
-/// What stands for a figure that a file can't tell.
+/// The text for a figure that a file does not have.
 fn unknown() -> String {
     "–".to_owned()
 }
@@ -79,12 +79,12 @@ fn milliseconds(of: &Figure) -> String {
 /// One configuration of one file.
 struct ConfigurationRow {
     file: String,
-    /// Values of switches, by their words.
+    /// Values of the switches, by the switches' words.
     settings: BTreeMap<String, String>,
-    /// Steps that ended, where the file tells of any.
+    /// Completed steps, if the file records any.
     steps: Option<u64>,
     out_of_memory: bool,
-    /// In the order of [`METRICS`].
+    /// The figures, in the order of [`METRICS`].
     figures: [Option<Figure>; METRICS.len()],
 }
 
@@ -102,7 +102,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Status> {
     Ok(Status::DONE)
 }
 
-/// The configurations of a file.
+/// Reads the configurations of a file.
 fn read(path: &Path) -> Result<Vec<ConfigurationRow>> {
     let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     let compared = source::compared(path, |_, _| {})?;
@@ -132,7 +132,7 @@ impl ConfigurationRow {
         }
     }
 
-    /// How it differs from the first, in switches that both tell.
+    /// How this configuration differs from the first, in the switches that both record.
     fn name(&self, first: &Self) -> String {
         let differs =
             |(word, value): &(&String, &String)| first.settings.get(*word).is_some_and(|before| before != *value);
@@ -154,7 +154,7 @@ fn best(rows: &[ConfigurationRow]) -> Vec<Vec<usize>> {
     METRICS.iter().enumerate().map(of).collect()
 }
 
-/// The change against the first row in words: per cent, `same` or `noise`.
+/// The change from the first row in words: per cent, `same` or `noise`.
 fn changed(rows: &[ConfigurationRow], row: usize, metric: usize) -> Option<String> {
     METRICS[metric].less_is_good?;
     let (before, after) = (rows.first()?.figures[metric]?, rows[row].figures[metric]?);
@@ -190,7 +190,7 @@ fn array(rows: &[ConfigurationRow]) -> Value {
 
 fn table(out: &mut dyn Write, rows: &[ConfigurationRow]) -> io::Result<()> {
     let best = best(rows);
-    // Columns of which nothing is known stay away.
+    // Columns without any known figure are left out.
     let shown: Vec<usize> =
         (0..METRICS.len()).filter(|metric| rows.iter().any(|row| row.figures[*metric].is_some())).collect();
     let mut lines: Vec<Vec<String>> = vec![["", "file", "", "steps"].map(str::to_owned).to_vec()];

@@ -44,7 +44,7 @@ pub(super) struct DemoArgs {
     screen: ScreenArgs,
 }
 
-/// Plays the story; what comes after its end is the lab's.
+/// Plays the story; afterwards the lab goes on as usual.
 pub(super) fn run(args: &DemoArgs) -> Result<Status> {
     let story = match &args.story {
         None => Story::built_in().wrap_err("the built-in story can't be read; report this")?,
@@ -69,7 +69,7 @@ pub(super) fn run(args: &DemoArgs) -> Result<Status> {
     lab::stay(source::live(spec).wrap_err("can't start a thread")?, options)
 }
 
-/// The run that a scene begins.
+/// The run that a scene starts.
 fn shared(ranks: &Ranks, entry: &WorkloadEntry) -> Result<LabSpec> {
     let parallel = Parallel { parallelism: ranks.parallel, ranks: ranks.count };
     let device = device(&ranks.device)?;

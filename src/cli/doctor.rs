@@ -1,4 +1,4 @@
-//! `vramlab doctor`: what was found on this machine, in sentences.
+//! `vramlab doctor`: what this machine has, in sentences.
 
 use std::io::IsTerminal;
 use std::io::Write as _;
@@ -38,7 +38,7 @@ pub(super) struct DoctorArgs {
     only: Vec<String>,
 }
 
-/// One thing that was looked for.
+/// One item that was checked.
 #[derive(Debug, Serialize)]
 struct DoctorLine {
     subject: String,
@@ -52,7 +52,7 @@ impl DoctorLine {
     }
 }
 
-/// Prints what was found, which always succeeds, because a machine without a GPU is fine; or tests a device.
+/// Prints what was found; this always succeeds, because a machine without a GPU is fine. Or tests a device.
 pub(super) fn run(args: &DoctorArgs) -> Result<Status> {
     if args.combinations {
         return combinations::run(&args.device, &args.only, args.json);
@@ -78,8 +78,8 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Status> {
     Ok(Status::DONE)
 }
 
-/// What there is of CUDA. For people all that is missing together with the driver is one line: nobody without a GPU misses its
-/// libraries one by one.
+/// The lines about CUDA. For people, a missing driver and everything missing with it share one line: without a GPU,
+/// nobody misses the libraries one by one.
 fn gpu(for_people: bool) -> Vec<DoctorLine> {
     let probes = cuda::probe();
     let line = |probe: cuda::Probe| DoctorLine::new(&probe.subject, probe.found, probe.sentence);

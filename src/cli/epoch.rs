@@ -1,4 +1,4 @@
-//! `vramlab run --lengths`: an epoch of samples of several lengths, and the figures of other batches and other settings.
+//! `vramlab run --lengths`: an epoch of samples of several lengths, with the figures of other batches and other settings.
 
 use std::cmp::Reverse;
 use std::io::{self, Write};
@@ -13,19 +13,19 @@ use crate::units::Bytes;
 use crate::whatif::Conditions;
 use crate::workload::{Data, Epochs, LengthPolicy, Lengths, PlannedBatch};
 
-/// What is tried beside the settings of the run.
+/// Allocator settings tried besides the run's own.
 const SETTINGS: [&str; 3] = [COLLECTING, "empty_cache_every:100", "empty_cache_every:1"];
-/// PyTorch collects garbage only where the process has a limit.
+/// PyTorch collects garbage only if the process has a limit.
 const COLLECTING: &str = "garbage_collection_threshold:0.8";
-/// That limit where the run has none: per cent of the card.
+/// The limit for garbage collection if the run has none: per cent of the card.
 const SHARE: u64 = 95;
 
-/// Steps of an epoch of the lengths that `spec` trains on; `None` where it trains on none.
+/// Steps of an epoch of the lengths that `spec` trains on; `None` if it trains on no lengths.
 pub(super) fn steps(spec: &LabSpec) -> Option<u64> {
     steps_of(spec, 1)
 }
 
-/// The same where so many ranks share a batch: each has batches of its own in turn.
+/// The same if `ranks` ranks share the work: each has batches of its own in turn.
 pub(super) fn steps_of(spec: &LabSpec, ranks: usize) -> Option<u64> {
     let lengths = lengths(spec)?;
     let ranks = ranks.max(1);
@@ -34,13 +34,13 @@ pub(super) fn steps_of(spec: &LabSpec, ranks: usize) -> Option<u64> {
     Some(Epochs::new(&lengths, batch).per_epoch().div_ceil(in_step))
 }
 
-/// The lengths that `spec` trains on, in its rows.
+/// The lengths that `spec` trains on; packed ones fill rows of the model's length.
 fn lengths(spec: &LabSpec) -> Option<Lengths> {
     let Data::Lengths(lengths) = &spec.data else { return None };
     Some(spec.workload.packed(lengths.clone(), spec.sizes))
 }
 
-/// Simulates an epoch and prints it; `None` where that can't be done, and every step has to be run.
+/// Simulates an epoch and prints it; `None` if that is impossible and every step must be run.
 pub(super) fn run(out: &mut dyn Write, spec: &LabSpec, count: u64, as_json: bool) -> Result<Option<Status>> {
     let Some(lengths) = lengths(spec) else { return Ok(None) };
     if count > MOST_STEPS {
@@ -62,7 +62,7 @@ pub(super) fn run(out: &mut dyn Write, spec: &LabSpec, count: u64, as_json: bool
     Ok(Some(if first.is_whole(count) { Status::DONE } else { Status::FAILED }))
 }
 
-/// The run itself first, then its batches under other settings, then other batches.
+/// The requests: the run itself first, then its batches under other settings, then other batches.
 fn asked(spec: &LabSpec, lengths: &Lengths) -> Result<Vec<EpochRequest>> {
     let own = spec.alloc_conf.trim();
     let conditions = |more: &str| -> Result<Conditions> {
@@ -89,7 +89,7 @@ fn asked(spec: &LabSpec, lengths: &Lengths) -> Result<Vec<EpochRequest>> {
     Ok(asked)
 }
 
-/// All that is printed.
+/// Everything that is printed.
 struct EpochReport<'a> {
     spec: &'a LabSpec,
     lengths: &'a Lengths,
@@ -157,7 +157,7 @@ impl EpochReport<'_> {
         writeln!(out, "    {label}{max:>13}{mean:>15}  {}", self.short_outcome(epoch))
     }
 
-    /// Whether all steps fit: a few words.
+    /// Whether all steps fit, in a few words.
     fn short_outcome(&self, epoch: &Epoch) -> String {
         match &epoch.failed {
             _ if epoch.is_whole(self.count) => "fits".to_owned(),
@@ -166,7 +166,7 @@ impl EpochReport<'_> {
         }
     }
 
-    /// Whether all steps fit: a sentence.
+    /// Whether all steps fit, in a sentence.
     fn outcome(&self, epoch: &Epoch) -> String {
         if epoch.is_whole(self.count) {
             return "every step fits".to_owned();
@@ -227,7 +227,7 @@ impl EpochReport<'_> {
     }
 }
 
-/// The step that allocated most, and the longest of its batches.
+/// The step that allocated most, and the batch with the longest rows in it.
 fn largest(epoch: &Epoch) -> Option<(usize, PlannedBatch)> {
     let (step, batches) = epoch.largest.as_ref()?;
     Some((*step, longest(batches)?))
@@ -239,7 +239,7 @@ fn in_words(PlannedBatch { samples, length, longest, .. }: PlannedBatch) -> Stri
     format!("{samples} × {length} tokens{sample}")
 }
 
-/// The earliest failure first, then what reserved most.
+/// Orders the epochs: the earliest failure first; of equally long epochs, the highest reserved memory first.
 fn worst_first<'a>(rows: &[(&'a EpochRequest, &'a Epoch)]) -> impl Iterator<Item = (&'a EpochRequest, &'a Epoch)> {
     let mut rows = rows.to_vec();
     rows.sort_by_key(|(_, epoch)| {
@@ -248,18 +248,18 @@ fn worst_first<'a>(rows: &[(&'a EpochRequest, &'a Epoch)]) -> impl Iterator<Item
     rows.into_iter()
 }
 
-/// The batch of a step that has the longest rows.
+/// The batch of a step with the longest rows.
 fn longest(batches: &[PlannedBatch]) -> Option<PlannedBatch> {
     batches.iter().copied().max_by_key(|batch| batch.length)
 }
 
-/// Mean, p50, p99 and max, as they are shown.
+/// Mean, p50, p99 and maximum as text.
 fn cells(figures: Option<Quantiles>) -> [String; 4] {
     let cell = |bytes: Option<Bytes>| bytes.map_or_else(|| "–".to_owned(), |bytes| bytes.to_string());
     [figures.map(|f| f.mean), figures.map(|f| f.p50), figures.map(|f| f.p99), figures.map(|f| f.max)].map(cell)
 }
 
-/// How samples become batches.
+/// Says how samples become batches.
 const fn sentence(policy: LengthPolicy) -> &'static str {
     match policy {
         LengthPolicy::Pad => "in the order of the file, padded to the longest",

@@ -1,4 +1,4 @@
-//! `vramlab estimate`: what a model given by sizes takes, as formulas, beside what a simulated run of it measures.
+//! `vramlab estimate`: what a model of given sizes takes, by formulas, beside what a simulated run of it measures.
 
 use std::io::Write;
 
@@ -17,11 +17,11 @@ use crate::train::{AttentionKernel, Libraries, Offload, Retain};
 use crate::units::Bytes;
 use crate::workload::{Data, Extent};
 
-/// The card that a run is simulated on where none is named.
+/// The card that a run is simulated on by default.
 const CARD: &str = "sim:h200";
-/// Steps of a run: the second carries the optimizer's state from the first.
+/// Steps of a run: the second one starts with the optimizer's state from the first.
 const STEPS: usize = 2;
-/// From this difference on, in per cent, it is told.
+/// Differences from this value on, in per cent, are reported.
 const TOLD: f64 = 1.0;
 /// The switches that are compared, one at a time and some together.
 const SWITCHES: &[&[(&str, &str)]] = &[
@@ -58,7 +58,7 @@ impl KindArg {
         }
     }
 
-    /// The workload whose sizes stand where none are given.
+    /// The workload that provides the default sizes.
     const fn workload(self) -> &'static str {
         match self {
             Self::Gpt => "gpt2",
@@ -68,7 +68,7 @@ impl KindArg {
     }
 }
 
-/// What the options that it shares with others don't say.
+/// Help text for defaults that the shared options don't mention.
 const DEFAULTS: &str = "\
 Without --device the run is simulated on an H200 (sim:h200); the formulas are compared with simulated runs only.
 
@@ -93,11 +93,11 @@ pub(super) struct EstimateArgs {
 struct EstimateRow {
     switches: String,
     estimate: Estimate,
-    /// `None` where the run did not go through: a sentence.
+    /// The measured bytes, or a sentence that says why the run failed.
     measured: Result<[Option<Bytes>; 8], String>,
 }
 
-/// Computes, measures and prints.
+/// Computes the formulas, runs the model and prints both.
 pub(super) fn run(args: &EstimateArgs) -> Result<Status> {
     let device = args.spec.device.clone().unwrap_or_else(|| CARD.to_owned());
     let spec = SpecArgs { device: Some(device), ..args.spec.clone() }.lab(Some(args.kind.workload()), None)?;
@@ -132,7 +132,7 @@ pub(super) fn run(args: &EstimateArgs) -> Result<Status> {
     Ok(Status::DONE)
 }
 
-/// What the formulas do not know.
+/// What the formulas don't cover.
 fn uncovered(spec: &LabSpec) -> Option<&'static str> {
     let config = &spec.config;
     [
@@ -163,7 +163,7 @@ fn model(kind: ModelKind, spec: &LabSpec) -> Result<Model> {
     Ok(model)
 }
 
-/// The way that was asked for, and each of the switches on top of it.
+/// The settings that were requested, and each of the switches on top of them.
 fn rows(spec: &LabSpec, model: &Model, compute_capability: u32) -> Result<Vec<EstimateRow>> {
     let mut rows = Vec::new();
     let as_is: &[(&str, &str)] = &[];
@@ -187,7 +187,7 @@ fn rows(spec: &LabSpec, model: &Model, compute_capability: u32) -> Result<Vec<Es
     Ok(rows)
 }
 
-/// Whether a flip has a row: not what is set, and no step back from it.
+/// Whether a flip gets a row: it changes the settings and does not undo an economy.
 fn is_compared(standing: &RunSettings, word: &str, value: &str) -> bool {
     let measure = advice::MEASURES.iter().find(|measure| measure.switch == word && measure.value == value);
     advice::changes(standing, word, value) && measure.is_none_or(|measure| measure.trades(standing))
@@ -195,13 +195,13 @@ fn is_compared(standing: &RunSettings, word: &str, value: &str) -> bool {
 
 fn estimate(model: &Model, setup: &Setup, compute_capability: u32) -> Result<Estimate> {
     let libraries = Libraries { compute_capability, ..Libraries::HOPPER };
-    // Where there is no cuBLAS, both threads' products have a workspace of the other kind.
+    // Without cuBLAS, both threads' matrix products have a workspace of the other kind.
     let lt = libraries.cublas_lt().get();
     let (cublas, cublas_lt) = libraries.cublas().map_or((lt, 0), |cublas| (cublas.get(), lt));
     Ok(Estimate::of(model, &TrainingSetup { config: &setup.config, cublas, cublas_lt })?)
 }
 
-/// Runs the model, and looks at what it held.
+/// Runs the model and reads what it held.
 fn measured(spec: &LabSpec, setup: &Setup) -> Result<[Option<Bytes>; 8], String> {
     let spec = LabSpec { config: setup.config, speed: Speed::Max, ..spec.clone() };
     let mut run = Headless::start(spec).map_err(|error| error.to_string())?;
@@ -212,7 +212,7 @@ fn measured(spec: &LabSpec, setup: &Setup) -> Result<[Option<Bytes>; 8], String>
 }
 
 fn figures(view: &View) -> [Option<Bytes>; 8] {
-    // What was asked for: blocks may be larger, by a rest that was not split off.
+    // Counts requested bytes: blocks may be larger if the remainder was not split off.
     let asked = |category: Category| {
         let blocks = view.segments.iter().flat_map(|segment| segment.blocks.iter());
         blocks.filter(|block| block.category == category).map(|block| block.requested).sum::<Bytes>()
@@ -236,12 +236,12 @@ fn figures(view: &View) -> [Option<Bytes>; 8] {
     ]
 }
 
-/// How far a formula is from the run, in per cent.
+/// How far a formula is from the measurement, in per cent.
 fn off(formula: Bytes, measured: Bytes) -> Option<f64> {
     (measured > Bytes::ZERO).then(|| (formula.get() as f64 / measured.get() as f64 - 1.0) * 100.0)
 }
 
-/// The same where it is worth a word.
+/// The difference as text, or nothing if it is small.
 fn difference(formula: Bytes, measured: Option<Bytes>) -> String {
     match measured.and_then(|measured| off(formula, measured)) {
         Some(percent) if percent.abs() >= TOLD => {

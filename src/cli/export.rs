@@ -1,4 +1,4 @@
-//! `vramlab export`: a recording or snapshot as a file of another program.
+//! `vramlab export`: writes a recording or snapshot as a file for another program.
 
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ pub(super) struct ExportArgs {
     film: FilmArgs,
 }
 
-/// What a file becomes.
+/// What the file is converted to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     /// A file of another program.
@@ -93,7 +93,7 @@ pub(super) fn run(args: &ExportArgs) -> Result<Status> {
         Target::Data(_) => None,
         Target::Shot(shot) => Some(shot),
     })?;
-    // That there is no place for it is told before anything is read.
+    // A missing destination is reported before anything is read.
     let file = if piped {
         None
     } else {
@@ -143,7 +143,7 @@ fn refused(error: ExportError, args: &ExportArgs) -> Report {
     }
 }
 
-/// Reads all of a recording or snapshot, and says what a person should know of it.
+/// Reads a whole recording or snapshot, and prints what the user should know about it.
 pub(super) fn read(path: &Path, torch: Option<TorchVersion>) -> Result<Whole> {
     let whole = read_quietly(path, torch)?;
     whole.remarks().iter().for_each(|remark| warn(format_args!("{}: {remark}", name_of(path))));
@@ -154,12 +154,12 @@ fn name_of(path: &Path) -> String {
     if path == Path::new("-") { "the standard input".to_owned() } else { path.display().to_string() }
 }
 
-/// Reads all of a recording or snapshot, for who says elsewhere what a person should know of it.
+/// Reads a whole recording or snapshot for a caller that reports its remarks elsewhere.
 pub(super) fn read_quietly(path: &Path, torch: Option<TorchVersion>) -> Result<Whole> {
     let mut progress: Option<(ProgressLine, bool)> = None;
     let whole = Whole::read(path, torch, |reading| {
         let (what, done, total, replays) = match reading {
-            // How much comes through a pipe is unknown.
+            // The size of a pipe's content is unknown.
             LoadProgress::Bytes(_, 0) => return,
             LoadProgress::Bytes(done, total) => ("reading", done, total, false),
             LoadProgress::Entries(done, total) => ("replaying", done, total, true),
@@ -175,7 +175,7 @@ pub(super) fn read_quietly(path: &Path, torch: Option<TorchVersion>) -> Result<W
     whole.wrap_err_with(|| format!("{} can't be read", name_of(path)))
 }
 
-/// Where a moment is.
+/// The position of a moment, in events.
 pub(super) fn position(moment: ExportMoment, whole: &Whole) -> Result<u64> {
     moment.position(whole).map_err(|error| match error {
         MomentError::Recording(error) => error.into(),

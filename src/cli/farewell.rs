@@ -1,4 +1,4 @@
-//! What stays on the terminal when a screen was left: the run's figures, where things were saved, how to get it again.
+//! What stays on the terminal after a screen closes: the run's figures, where things were saved, and how to get the same again.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -9,17 +9,17 @@ use crate::session::{Switch, in_flags, in_program};
 use crate::source::{Picture, SourceKind};
 use crate::tui::{self, Exit, OpeningCommand, ScreenOutcome};
 
-/// Findings that are told; more are on the screens.
+/// Findings that are printed; the screens show more.
 const FINDINGS: usize = 3;
 /// Cells of a heading.
 const HEAD: usize = 15;
-/// In fewer cells no words are kept whole.
+/// With fewer cells, words may be broken.
 const LEAST: usize = 20;
 
-/// Prints the summary of what a person left by choice; whom a signal ended reads nothing.
+/// Prints the summary if the user left by choice; if a signal ended the program, prints nothing.
 ///
 /// # Errors
-/// Where standard output takes nothing.
+/// If standard output can't be written.
 pub(super) fn print(left: &ScreenOutcome, origin: &OpeningCommand) -> io::Result<()> {
     if left.exit != Exit::Quit {
         return Ok(());
@@ -38,12 +38,12 @@ pub(super) fn print(left: &ScreenOutcome, origin: &OpeningCommand) -> io::Result
 struct SummaryLine {
     head: &'static str,
     text: String,
-    /// It is to be pasted: a terminal that breaks it gives it back whole.
+    /// The line is to be pasted: if a terminal breaks it, a copy still gives the whole line.
     literal: bool,
 }
 
 impl SummaryLine {
-    /// As a terminal of so many cells shows it: words stay whole, and what goes on stands below its own begin.
+    /// The line as a terminal of this width shows it: words stay whole, and continuation lines are indented below the text.
     fn rows(&self, width: usize) -> Vec<String> {
         let before = if self.head.is_empty() { 0 } else { HEAD + 2 };
         let head = if self.head.is_empty() { String::new() } else { format!("  {:<HEAD$}", self.head) };
@@ -86,7 +86,7 @@ fn lines(left: &ScreenOutcome, origin: &OpeningCommand) -> Vec<SummaryLine> {
     lines
 }
 
-/// A remedy for the next run: our flags for one of ours, PyTorch's lines for a user's own program.
+/// A remedy for the next run: our flags for our own run, PyTorch's code for a user's program.
 fn word(picture: &Picture, remedy: &Remedy) -> String {
     let about = &picture.view.about;
     match picture.kind {
@@ -137,7 +137,7 @@ fn simulated(view: &View) -> &'static str {
     simulated_word(view.about.kind)
 }
 
-/// `AMP off → bf16: peak allocated −31 %, step +12 %`; `None` where it was not measured.
+/// `AMP off → bf16: peak allocated −31 %, step +12 %`; `None` if the effect was not measured.
 fn effect_told(effect: &Effect) -> Option<String> {
     if let Some(emptied) = &effect.emptied {
         return Some(format!("empty_cache: {} went back to the driver", emptied.released));
@@ -156,7 +156,7 @@ fn effect_told(effect: &Effect) -> Option<String> {
     Some(format!("{}: {}", flips.join(", "), changes.join(", ")))
 }
 
-/// The configurations that took least memory and least time, of several.
+/// The configurations with the least memory and the least time, if there are several.
 fn best(all: &[std::sync::Arc<Configuration>], view: &View) -> Vec<(&'static str, String)> {
     let measured: Vec<(&Configuration, &Measurement)> =
         all.iter().filter_map(|one| Some((&**one, &one.measured.as_ref()?.1))).collect();
@@ -189,7 +189,7 @@ fn label(word: &str) -> &str {
     Switch::named(word).map_or(word, |switch| switch.label())
 }
 
-/// `AMP bf16, checkpoint on`: what stands differently.
+/// The settings that differ: `AMP bf16, checkpoint on`.
 fn differences(first: &RunSettings, other: &RunSettings) -> String {
     let differs = |setting: &&crate::model::Setting| {
         first.get(&setting.switch).is_some_and(|before| before.value != setting.value)
@@ -260,7 +260,7 @@ mod tests {
             assert!(head.len() + 2 <= HEAD, "what is told stands clear of {head}");
         }
         assert!(lines.len() <= 12, "few lines: {lines:?}");
-        // Narrow terminals break none of its words but in what is pasted.
+        // Narrow terminals break words only in lines to paste.
         for line in said.iter().filter(|line| !line.literal) {
             let rows = line.rows(60);
             assert!(rows.iter().all(|row| row.chars().count() <= 60), "{rows:?}");

@@ -1,4 +1,4 @@
-//! Screens of a file without a terminal: a drawing, text, or a film that players show.
+//! Screens of a file without a terminal: a drawing, text, or a film for players.
 
 use std::io::Write;
 use std::str::FromStr;
@@ -17,25 +17,25 @@ use crate::source::{Move, Picture, Request, Source, Whole};
 use crate::tui::{self, Film, GlyphTier, TuiError};
 use crate::user_input::SafeWriter;
 
-/// After this long nothing on a screen changes by itself any more.
+/// After this time, nothing on a screen changes by itself any more.
 const SETTLED: Duration = Duration::from_secs(10);
 
-/// How screens are told of.
+/// The form in which screens are exported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shot {
     /// A drawing of one moment.
     Svg,
     /// The characters of one moment.
     Text,
-    /// All moments up to one.
+    /// All moments up to one, as a film.
     Cast,
 }
 
 impl Shot {
-    /// All of them, in the order in which help lists them.
+    /// All forms, in the order in which help lists them.
     pub const ALL: [Self; 3] = [Self::Cast, Self::Svg, Self::Text];
 
-    /// Its word on the command line.
+    /// The form's word on the command line.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Svg => "svg",
@@ -44,7 +44,7 @@ impl Shot {
         }
     }
 
-    /// What it is, in a few words.
+    /// What the form is, in a few words.
     pub const fn about(self) -> &'static str {
         match self {
             Self::Svg => "a screen at a moment, as a drawing: for slides, papers and bug reports",
@@ -54,7 +54,7 @@ impl Shot {
     }
 }
 
-/// Columns and rows.
+/// Columns and rows of a screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Size(u16, u16);
 
@@ -72,13 +72,13 @@ impl FromStr for Size {
     }
 }
 
-/// The place of a screen in the list.
+/// The index of a screen in the list.
 fn screen(name: &str) -> Result<usize, String> {
     let names = tui::screen_names();
     names.iter().position(|one| one == name).ok_or_else(|| format!("a screen is {}", names.join(", ")))
 }
 
-/// Reads a number of the kind that rates are.
+/// Parses a rate: a number such as frames per second.
 fn rate(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(rate) if (1e-3..=1e4).contains(&rate) => Ok(rate),
@@ -114,7 +114,7 @@ pub(super) struct FilmArgs {
 }
 
 impl FilmArgs {
-    /// The flags that were given but say nothing about `shot`; of a file that is no screen, all of them.
+    /// Rejects flags that don't apply to `shot`; if the export is no screen, none of them apply.
     pub fn check(&self, shot: Option<Shot>) -> Result<(), Usage> {
         let screen = [
             ("--screen", self.screen.is_some()),
@@ -132,10 +132,10 @@ impl FilmArgs {
         wrong.map_or(Ok(()), |(flag, to)| Err(Usage(format!("{flag} does not apply to this format; give --to {to}"))))
     }
 
-    /// Draws what happened before `end` (so many events) and writes it.
+    /// Draws the first `end` events and writes the result.
     ///
     /// # Errors
-    /// [`Usage`] for a theme that can't be had; others where the file can't be read or written.
+    /// [`Usage`] for a theme that is not available; other errors if the file can't be read or written.
     pub fn write(
         &self,
         shot: Shot,
@@ -175,7 +175,7 @@ impl FilmArgs {
                     look(position, end);
                     last = at;
                 }
-                // What was loud or told falls silent: the film ends with a screen at rest.
+                // Highlights and messages fade, so that the film ends with a screen at rest.
                 projector.film.draw(last + SETTLED);
                 let bytes = projector.film.bytes();
                 if !bytes.is_empty() {
@@ -187,7 +187,8 @@ impl FilmArgs {
         Ok(())
     }
 
-    /// When a film shows how many events: a frame where something happened since the last one.
+    /// The times of the film's frames, each with how many events it shows: one frame for each time at which something
+    /// had happened since the previous frame.
     fn moments(&self, whole: &Whole, end: u64) -> Result<Vec<(Duration, u64)>, RecordingError> {
         let (speed, idle) = (self.speed.unwrap_or(1.0), self.idle.unwrap_or(IDLE));
         let frame = 1.0 / self.fps.unwrap_or(10.0);
@@ -196,7 +197,7 @@ impl FilmArgs {
             let passed = event.time.0.saturating_sub(before.unwrap_or(event.time.0)) as f64 / 1e6;
             before = Some(event.time.0.max(before.unwrap_or(0)));
             let next: f64 = now + (passed / speed).min(idle);
-            // The frame that is due before this event shows all before it.
+            // The frame that is due before this event shows all events before it.
             if (next / frame).floor() > (now / frame).floor() && index > 0 {
                 moments.push((Duration::from_secs_f64(now), index));
             }
@@ -208,10 +209,10 @@ impl FilmArgs {
     }
 }
 
-/// Seconds in which nothing happens that a film has at most, unless a person says otherwise.
+/// The longest pause of a film in seconds, by default.
 const IDLE: f64 = 2.0;
 
-/// Brings moments of a source onto a screen.
+/// Draws moments of a source on a screen.
 struct Projector {
     film: Film,
     source: Source,
@@ -222,12 +223,12 @@ struct Projector {
 }
 
 impl Projector {
-    /// Waits until all of the file is known.
+    /// Waits until the whole file is loaded.
     async fn load(&mut self) -> Result<()> {
         self.wait(|picture| !picture.extent.grows).await.map(drop)
     }
 
-    /// Shows the moment behind so many events, with all that the screen wants to know of it.
+    /// Shows the state after `position` events, with everything that the screen requests about it.
     async fn show(&mut self, position: u64, now: Duration) -> Result<()> {
         self.ask(Request::Move(if position >= self.end { Move::Now } else { Move::To(position) }));
         loop {

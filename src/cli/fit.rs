@@ -51,7 +51,7 @@ pub(super) struct FitArgs {
     program: Vec<OsString>,
 }
 
-/// What only vramlab's own workloads have.
+/// Switches that only vramlab's own workloads have.
 const NOT_OF_PROGRAMS: [&str; 22] = [
     "workload",
     "parallel",
@@ -77,7 +77,7 @@ const NOT_OF_PROGRAMS: [&str; 22] = [
     "batch_only",
 ];
 
-/// What was found, and for whom it is worded.
+/// The result, and the arguments that decide its wording.
 struct FitReport<'a> {
     args: &'a FitArgs,
     spec: &'a LabSpec,
@@ -88,7 +88,7 @@ struct FitReport<'a> {
     paper: Paper,
 }
 
-/// Searches and prints. Exit code 1 where nothing fits, 130 where Ctrl-C ended the search.
+/// Searches and prints. Exit code 1 if nothing fits, 130 if Ctrl-C ended the search.
 pub(super) fn run(args: &FitArgs) -> Result<Status> {
     let Some(workload) = &args.workload else { return of_program(args) };
     let mut settings = config::settings();
@@ -105,7 +105,7 @@ pub(super) fn run(args: &FitArgs) -> Result<Status> {
         return search.run();
     }
     if let Data::Lengths(lengths) = &mut spec.data {
-        // What fits is decided by the longest samples, and a probe has few steps.
+        // The longest samples decide what fits, and a probe has few steps.
         if lengths.policy != LengthPolicy::Pack {
             lengths.policy = LengthPolicy::LongestFirst;
         }
@@ -152,7 +152,7 @@ pub(super) fn run(args: &FitArgs) -> Result<Status> {
     })
 }
 
-/// Searches with a program.
+/// Searches with a user's program.
 fn of_program(args: &FitArgs) -> Result<Status> {
     let given = args.spec.switches.of_program().map_err(Usage)?;
     let stand_in = StandInArgs { device: args.spec.device.clone(), limit: given.limit, skip_steps: Vec::new() };
@@ -172,7 +172,7 @@ impl FitReport<'_> {
         if self.is_simulated() { ", simulated" } else { "" }
     }
 
-    /// The run with these switches, as a line for a shell.
+    /// The shell command that runs with these switches.
     fn command(&self, setup: &Setup) -> String {
         reproduce::command(&self.args.spec, self.spec, setup, None)
     }
@@ -383,7 +383,7 @@ impl FitReport<'_> {
     }
 }
 
-/// The combinations whose commands are worth a line: the fastest, the one with the fewest switches, the one that takes least.
+/// The combinations whose commands are printed: the fastest, the one with the fewest switches, and the one that takes least memory.
 fn best<'a>(front: &[&'a CandidateCost]) -> Vec<(&'static str, &'a CandidateCost)> {
     let simplest = front.iter().min_by_key(|costed| costed.candidate.changed.len());
     let smallest = front.iter().min_by_key(|costed| costed.figures().map(|figures| figures.peak_reserved));

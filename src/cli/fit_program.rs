@@ -1,4 +1,4 @@
-//! `vramlab fit --device sim:NAME -- PROGRAM`: the largest number with which any program ends, on a card that is not there.
+//! `vramlab fit --device sim:NAME -- PROGRAM`: the largest number with which any program runs through, on a card that is not there.
 
 use std::ffi::OsString;
 use std::fs;
@@ -22,28 +22,28 @@ use crate::units::Bytes;
 use crate::user_input::command_line;
 use crate::watch::{Job, Lines, Output, sweep};
 
-/// What stands for the number among the program's arguments.
+/// The placeholder for the number in the program's arguments.
 const PLACE: &str = "{}";
-/// No batch is larger.
+/// The largest batch that is tried.
 const MOST: usize = 1 << 20;
-/// How often a program is asked whether it has ended.
+/// The interval between checks whether the program has ended.
 const LOOK: Duration = Duration::from_millis(20);
-/// Lines of a failed program that are shown.
+/// Lines of a failed program's output that are shown.
 const TOLD: usize = 12;
-/// How PyTorch and CUDA say that memory is out.
+/// Texts by which PyTorch and CUDA report that memory ran out.
 const OUT_OF_MEMORY: [&str; 3] = ["OutOfMemoryError", "CUDA out of memory", "CUDA error: out of memory"];
 
-/// What is looked for.
+/// What the search is for.
 pub(super) struct ProgramSearch<'a> {
     /// The program, with [`PLACE`] among its arguments.
     pub program: &'a [OsString],
-    /// The card under it.
+    /// The simulated card.
     pub cards: &'a Cards,
-    /// Where the search begins.
+    /// The number that is tried first.
     pub start: usize,
-    /// Optimizer steps after which a probe ends, if the program has not ended by itself.
+    /// Optimizer steps after which a probe stops, unless the program has ended before.
     pub steps: u64,
-    /// One JSON object instead of a table.
+    /// Print one JSON object instead of a table.
     pub json: bool,
 }
 
@@ -51,11 +51,11 @@ pub(super) struct ProgramSearch<'a> {
 struct ProgramRun {
     number: usize,
     fits: bool,
-    /// The most that it took of a card.
+    /// The most memory that the run took of a card.
     used: Bytes,
 }
 
-/// Searches and prints. Exit code 1 where nothing fits, 130 where Ctrl-C ended the search.
+/// Searches and prints. Exit code 1 if nothing fits, 130 if Ctrl-C ended the search.
 pub(super) fn run(search: &ProgramSearch<'_>) -> Result<Status> {
     if !search.program.iter().any(|word| word.to_string_lossy().contains(PLACE)) {
         return Err(Usage(format!(
@@ -124,14 +124,14 @@ fn told(probe: &ProgramRun) -> String {
     if probe.fits { format!("fits: {} of the card taken at most", probe.used) } else { "does not fit".to_owned() }
 }
 
-/// Progress is a courtesy: nothing depends on whether it could be written.
+/// Prints progress; a failure to write it is ignored.
 fn say(live: bool, text: std::fmt::Arguments<'_>) {
     if live {
         let _ = write!(io::stderr(), "\r{text}\x1b[K");
     }
 }
 
-/// The program's words with a number in its place.
+/// The program's command line with `number` in place of the placeholder.
 fn words(search: &ProgramSearch<'_>, number: usize) -> Vec<OsString> {
     let number = number.to_string();
     let replaced =
@@ -139,7 +139,7 @@ fn words(search: &ProgramSearch<'_>, number: usize) -> Vec<OsString> {
     search.program.iter().map(replaced).collect()
 }
 
-/// The command that watches the one that fits.
+/// The command that watches the program with the number that fits.
 fn line(search: &ProgramSearch<'_>, number: usize) -> String {
     let Cards { card, count, memory } = search.cards;
     let device = if *count > 1 { format!("sim:{}x{count}", card.name) } else { format!("sim:{}", card.name) };
@@ -152,7 +152,7 @@ fn line(search: &ProgramSearch<'_>, number: usize) -> String {
     command_line(line)
 }
 
-/// Runs the program once; `None` where it was stopped.
+/// Runs the program once; `None` if it was stopped.
 fn probe(search: &ProgramSearch<'_>, number: usize, stop: &AtomicBool) -> Result<Option<ProgramRun>> {
     let placed = stand_in::place(search.cards, &[])?;
     let log = placed.folder.join("output");
@@ -174,20 +174,20 @@ fn probe(search: &ProgramSearch<'_>, number: usize, stop: &AtomicBool) -> Result
     Ok(Some(ProgramRun { number, fits, used }))
 }
 
-/// Ends the program and what it started.
+/// Ends the program and its children.
 fn end(job: &mut Job) {
     if let Some(group) = i32::try_from(job.pid()).ok().and_then(Pid::from_raw) {
-        // What is gone needs no signal.
+        // A process group that is gone needs no signal.
         let _ = kill_process_group(group, Signal::KILL);
     }
-    // Its folder goes when it is known to have ended.
+    // The program's folder is removed once the program is known to have ended.
     let _ = job.wait();
 }
 
 /// Whether a program that failed ran out of memory.
 ///
 /// # Errors
-/// Where it failed of something else: a number of it says nothing.
+/// If the program failed for another reason: then the number says nothing.
 fn ran_out(log: &Path, status: ExitStatus) -> Result<bool> {
     let bytes = fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);

@@ -1,4 +1,4 @@
-//! What follows a run without a screen: a recording, a ghost, and the last step, to be studied.
+//! Followers of a run without a screen: a recording, a ghost, and the last step, kept for study.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -12,10 +12,10 @@ use crate::session::{Follow, Listener};
 use crate::source::Recorder;
 use crate::whatif::Follower;
 
-/// How old what happened may be before a recording has it.
+/// A recording gets events at most this much later than they happen.
 const WRITE: Duration = Duration::from_millis(100);
 
-/// Those of one run. A copy is another handle of the same.
+/// The followers of one run. A copy is another handle to the same followers.
 #[derive(Clone)]
 pub(super) struct Followers(Rc<RefCell<FollowerSet>>);
 
@@ -25,7 +25,7 @@ struct FollowerSet {
     step: Option<LastStep>,
 }
 
-/// The events of a step, and memory as they found it.
+/// The events of a step, and memory as it was before them.
 #[derive(Default)]
 struct LastStep {
     before: MemoryModel,
@@ -51,41 +51,41 @@ impl LastStep {
 }
 
 impl Followers {
-    /// A recording and another allocator, where they are wanted.
+    /// A recording and another allocator, as far as they are given.
     pub fn new(recorder: Option<Recorder>, ghost: Option<Follower>) -> Self {
         Self(Rc::new(RefCell::new(FollowerSet { recorder, ghost, step: None })))
     }
 
-    /// The same, which keep the last step.
+    /// The same followers, which also keep the last step.
     pub fn keeping_a_step(self) -> Self {
         self.0.borrow_mut().step = Some(LastStep::default());
         self
     }
 
-    /// Whether one of them is a recording.
+    /// Whether one of the followers is a recording.
     pub fn record(&self) -> bool {
         self.0.borrow().recorder.is_some()
     }
 
-    /// What they are to a run.
+    /// The followers as a listener for a run.
     pub fn listener(&self) -> Listener {
         Box::new(self.clone())
     }
 
-    /// What the last step did to memory, where it was kept; the view is of its end.
+    /// What the last step did to memory, if it was kept; `view` is the end of that step.
     pub fn study(&self, view: &View) -> Option<Study> {
         self.0.borrow().step.as_ref().map(|step| step.study(view))
     }
 
-    /// The figures of the other allocator, where one follows.
+    /// The figures of the other allocator, if one follows.
     pub fn ghost(&self) -> Option<GhostFigures> {
         self.0.borrow().ghost.as_ref().map(GhostFigures::of)
     }
 
-    /// Nothing more happens: the recording is whole.
+    /// Ends the run, so that the recording is complete.
     ///
     /// # Errors
-    /// Where it could not be written.
+    /// If the recording could not be written.
     pub fn finish(self) -> Result<()> {
         let recorder = self.0.borrow_mut().recorder.take();
         recorder.map_or(Ok(()), |recorder| Ok(recorder.finish().map(drop)?))

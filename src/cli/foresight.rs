@@ -1,4 +1,4 @@
-//! What is said before a run on the processor that takes long, or more memory than there is.
+//! Warnings before a run on the processor that takes long, or needs more memory than there is.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use crate::fit;
 use crate::model::Micros;
 use crate::session::LabSpec;
 
-/// How long a run is looked at before it begins.
+/// How long to examine a run before it starts.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// A step that takes longer is announced, and so is a search, in microseconds.
+/// A step longer than this is announced, and so is a search, in microseconds.
 const LONG_STEP: Micros = Micros(5_000_000);
 const LONG_SEARCH: Micros = Micros(20_000_000);
 
-/// Announces a run whose steps take long, or can't have the memory that they need.
+/// Announces a run whose steps take long, or which needs more memory than there is.
 pub(super) fn announce(spec: &LabSpec) {
     let Some(foreseen) = spec.foresee(PATIENCE) else { return };
     let name = &spec.workload.name;

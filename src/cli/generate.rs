@@ -1,4 +1,4 @@
-//! `vramlab completions` and `vramlab man`: what the command line says of itself, for shells and for `man`.
+//! `vramlab completions` and `vramlab man`: the command line's description for shells and for `man`.
 
 use std::io::{self, Write};
 
@@ -27,7 +27,8 @@ pub(super) struct CompletionsArgs {
     shell: Shell,
 }
 
-/// Prints the script of a shell. Generated whole before it is written: a reader that has seen enough is no error.
+/// Prints the script of a shell. The script is generated before it is written, so that a reader who closes the pipe
+/// early causes no error.
 pub(super) fn completions(args: &CompletionsArgs, mut command: Command) -> Result<Status> {
     let mut script = Vec::new();
     match args.shell {
@@ -39,7 +40,7 @@ pub(super) fn completions(args: &CompletionsArgs, mut command: Command) -> Resul
     Ok(Status::DONE)
 }
 
-/// Prints the manual page, the subcommands' pages behind it.
+/// Prints the manual page, followed by the subcommands' pages.
 pub(super) fn man(mut command: Command) -> Result<Status> {
     command.build();
     let mut page = Vec::new();

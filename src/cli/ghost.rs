@@ -1,4 +1,4 @@
-//! `--ghost`: another allocator beside a run, predicted.
+//! `--ghost`: predicts another allocator beside a run.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -25,22 +25,22 @@ pub(super) struct GhostArgs {
 }
 
 impl GhostArgs {
-    /// One is wanted.
+    /// Whether a ghost is requested.
     pub const fn is_wanted(&self) -> bool {
         self.ghost.is_some()
     }
 
-    /// Under what it works, if one is wanted.
+    /// The ghost's conditions, if one is requested.
     ///
     /// # Errors
-    /// [`Usage`] for what PyTorch would refuse.
+    /// [`Usage`] for settings that PyTorch would refuse.
     fn conditions(&self, torch: TorchVersion, memory: Option<DeviceMemory>) -> Result<Option<Conditions>> {
         let parse =
             |text: &String| Conditions::parse_for(torch, text, memory).map_err(|error| Usage(error.to_string()).into());
         self.ghost.as_ref().map(parse).transpose()
     }
 
-    /// One that follows a run without a screen.
+    /// A ghost that follows a run without a screen.
     ///
     /// # Errors
     /// [`Usage`], as above.
@@ -49,7 +49,7 @@ impl GhostArgs {
         Ok(conditions.map(|conditions| Follower::new(&conditions, Places::Simulated, DeviceIndex::FIRST)))
     }
 
-    /// Whether it can be had.
+    /// Checks that the ghost is possible.
     ///
     /// # Errors
     /// [`Usage`], as above.
@@ -57,7 +57,7 @@ impl GhostArgs {
         self.conditions(spec.settings.torch(), spec.memory()).map(drop)
     }
 
-    /// Lets it follow a source, as the allocator of a version.
+    /// Lets the ghost follow a source, as the allocator of a PyTorch version.
     ///
     /// # Errors
     /// [`Usage`], as above.
@@ -72,10 +72,10 @@ impl GhostArgs {
 
 /// The figures of a ghost.
 pub(super) struct GhostFigures {
-    /// Under what, as it was written.
+    /// The ghost's settings, as they were written.
     conf: String,
     figures: Figures,
-    /// Steps of the run before it began.
+    /// Steps of the run before the ghost started.
     since: u64,
 }
 
@@ -95,10 +95,10 @@ impl GhostFigures {
         ghost
     }
 
-    /// As a part of the table, beside the run's own figures: its statistics, and the most that it reserved.
+    /// Writes a part of the table beside the run's own figures: the ghost's statistics, and its peak of reserved memory.
     ///
     /// # Errors
-    /// Where it can't be written.
+    /// If `out` can't be written.
     pub fn write(&self, out: &mut dyn Write, own: &Statistics, peak: Bytes) -> std::io::Result<()> {
         let bytes = |n: i64| Bytes(u64::try_from(n).unwrap_or(0));
         let Figures { reserved, peak_reserved, stranded, .. } = self.figures;

@@ -11,9 +11,9 @@ use super::{Status, Usage, config};
 use crate::drawing::theme::{ColorTier, Theme, Token};
 use crate::guide::{self, Line, Role, plain};
 
-/// Characters of a line where there is no terminal, and at most.
+/// Characters of a line without a terminal, and the most on one.
 const WIDTH: usize = 100;
-/// The fewest that a page is laid out for.
+/// The narrowest width that a page is laid out for.
 const NARROWEST: usize = 40;
 
 /// Arguments of `vramlab guide`.
@@ -27,7 +27,7 @@ pub(super) struct GuideArgs {
     list: bool,
 }
 
-/// Prints a page; on a terminal through a pager, where it is longer than that.
+/// Prints a page; on a terminal that is too short for it, through a pager.
 pub(super) fn run(args: &GuideArgs) -> Result<Status> {
     if args.list {
         return list();
@@ -56,7 +56,7 @@ fn list() -> Result<Status> {
     Ok(Status::DONE)
 }
 
-/// The theme of the settings; else that of the terminal's own colours, which are read on any background.
+/// The theme of the settings; else the theme of the terminal's own colours, which are readable on any background.
 fn theme() -> Option<Theme> {
     let settings = config::settings().config;
     let variable = |name: &str| std::env::var(name).ok();
@@ -80,7 +80,7 @@ fn dressed(lines: &[Line], theme: &Theme) -> String {
     out
 }
 
-/// How a piece looks; ordinary text as the terminal has it.
+/// The style of a part of a page; ordinary text keeps the terminal's.
 const fn token(role: Role) -> Option<Token> {
     match role {
         Role::Text => None,
@@ -92,21 +92,21 @@ const fn token(role: Role) -> Option<Token> {
     }
 }
 
-/// Hands the text to the pager of the environment, else to `less`; false where there is none.
+/// Passes the text to the environment's pager, else to `less`; false if there is none.
 fn paged(text: &str) -> bool {
     let pager = std::env::var("PAGER").ok().filter(|pager| !pager.trim().is_empty());
     let mut command = Command::new("/bin/sh");
     command.arg("-c").arg(pager.as_deref().unwrap_or("less")).stdin(Stdio::piped());
     if std::env::var_os("LESS").is_none() {
-        // Colours pass, a short page does not wait, and the page stays when less ends.
+        // `less` passes colours, exits at once on a short page, and leaves the page on screen.
         command.env("LESS", "FRX");
     }
     let Ok(mut child) = command.spawn() else { return false };
     if let Some(mut pipe) = child.stdin.take() {
-        // A reader may leave the pager early.
+        // The reader may leave the pager early.
         let _ = pipe.write_all(text.as_bytes());
     }
-    // The shell's code for a program that is not there.
+    // The shell's code for a program that does not exist.
     child.wait().is_ok_and(|status| status.code() != Some(127))
 }
 

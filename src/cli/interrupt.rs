@@ -1,4 +1,4 @@
-//! Ctrl-C, for what has something to say when it is stopped.
+//! Ctrl-C, for commands that print something when they are stopped.
 
 use std::io;
 use std::sync::Arc;
@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::device::process;
 
-/// What a shell gives for a program that Ctrl-C ended.
+/// The exit code that shells use for a program ended by Ctrl-C.
 const INTERRUPTED: u8 = 130;
 
 /// A flag that the first Ctrl-C sets; the second one ends the process.
 ///
 /// # Errors
-/// When the system gives no thread or no handler.
+/// If the system provides no thread or no handler.
 pub(super) fn flag() -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&stop);

@@ -1,4 +1,4 @@
-//! `vramlab`: the lab on the terminal, or tables where there is none.
+//! `vramlab`: the lab on the terminal, or tables if there is no terminal.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -23,10 +23,10 @@ use crate::source::{self, Picture, Request, Source};
 use crate::train::Parallelism;
 use crate::tui::{self, TuiOptions};
 
-/// Steps of the tables that replace the lab where there is no terminal.
+/// Steps of the tables that replace the lab if there is no terminal.
 const STEPS_WITHOUT_TERMINAL: u64 = 50;
 
-/// How long the first frame may wait for a model that can't be made.
+/// How long the first frame may wait to see whether the model can be built.
 const MODEL_PATIENCE: Duration = Duration::from_millis(60);
 
 /// Arguments of `vramlab` without a command.
@@ -61,7 +61,7 @@ pub(super) fn run(args: LabArgs) -> Result<Status> {
     let mut settings = config::settings();
     let device = args.spec.device.clone().or_else(|| settings.device());
     let (device, ranks) = ranks::split_count(device);
-    // One that a launcher has started is a rank by itself.
+    // A process that a launcher started is a rank by itself.
     let launched = match (args.parallel, ranks) {
         (Some(way), None) => ranks::launched()?.map(|launched| (way, launched)),
         _ => None,
@@ -120,7 +120,7 @@ pub(super) fn run(args: LabArgs) -> Result<Status> {
     }
     let status = stay(source, options)?;
     let silent = silent.map_or_else(Vec::new, |silent| silent());
-    // A launcher ends the other ranks when one ends with an error.
+    // A launcher ends the other ranks if one ends with an error.
     Ok(if ranks::left_behind(&silent) && status == Status::DONE { Status::FAILED } else { status })
 }
 
@@ -129,7 +129,7 @@ pub(super) fn stay(source: Source, options: TuiOptions) -> Result<Status> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let pictures = source.pictures.clone();
     let _ending = EngineGuard(source.engine());
-    // A model that can't be made is told at once: no screen opens for a sentence. A large one is waited for on screen.
+    // A model that can't be built is reported at once: no screen opens for one sentence. For a large model, the wait is on screen.
     runtime.block_on(settled(pictures.clone()));
     failure(&pictures)?;
     let origin = options.origin.clone();
@@ -139,12 +139,12 @@ pub(super) fn stay(source: Source, options: TuiOptions) -> Result<Status> {
     Ok(left.exit.into())
 }
 
-/// Ends the engine when it goes, however the screen was left: a device is closed before the process ends.
+/// Ends the engine on drop, however the screen was left: a device is closed before the process ends.
 struct EngineGuard(Option<Engine>);
 
 impl Drop for EngineGuard {
     fn drop(&mut self) {
-        // One that takes longer is in a library that does not return: the process ends without it.
+        // An engine that takes longer is in a library call that does not return: the process ends without it.
         if let Some(engine) = &self.0 {
             let _ = engine.end(tui::ENGINE_PATIENCE);
         }
@@ -154,11 +154,11 @@ impl Drop for EngineGuard {
 /// Waits until the lab has its model, but not for long.
 async fn settled(mut pictures: watch::Receiver<Arc<Picture>>) {
     let made = pictures.wait_for(|picture| picture.run != RunState::Starting);
-    // Either way the next thing is to look.
+    // The caller looks at the picture in either case.
     let _ = tokio::time::timeout(MODEL_PATIENCE, made).await;
 }
 
-/// Why the lab can't go on, if it can't.
+/// The error that stops the lab, if there is one.
 fn failure(pictures: &watch::Receiver<Arc<Picture>>) -> Result<()> {
     match &pictures.borrow().run {
         RunState::Failed(reason) | RunState::Lost(reason) => Err(eyre!("{reason}")),

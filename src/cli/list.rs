@@ -1,4 +1,4 @@
-//! `vramlab list`: what there is to choose from.
+//! `vramlab list`: lists workloads, switches, devices and themes.
 
 use std::io::Write;
 
@@ -27,7 +27,7 @@ pub(super) struct ListArgs {
 /// Prints workloads, switches, devices and themes.
 pub(super) fn run(args: &ListArgs) -> Result<Status> {
     let catalog = workloads();
-    // What can't be read is left out, and told behind all that can.
+    // Entries that can't be read are left out and reported after all the others.
     let entries: Vec<WorkloadEntry> = catalog.names().filter_map(|name| catalog.entry(name).ok()).collect();
     let all_cards = cards();
     let cards: Vec<_> = all_cards.names().filter_map(|name| all_cards.card(name).ok()).collect();
@@ -121,7 +121,7 @@ pub(super) fn run(args: &ListArgs) -> Result<Status> {
     Ok(Status::DONE)
 }
 
-/// A switch: its key, its word on the command line, what it can be and what it is for.
+/// A switch: its key, its word on the command line, its values and its purpose.
 fn switch_of(switch: Switch, keys: &Keymap) -> Value {
     json!({
         "switch": switch.word(), "key": keys.key_of(Action::of_switch(switch)), "label": switch.label(), "group": switch.group(),

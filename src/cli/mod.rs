@@ -1,6 +1,7 @@
 //! The command line: arguments, one file per subcommand, exit codes.
 //!
-//! Exit codes: 0 done, 1 failed, 2 wrong usage; of `check` 1 a limit is broken, 3 it can't be told. A failure is told in one sentence, and what to do in another.
+//! Exit codes: 0 done, 1 failed, 2 wrong usage; for `check`, 1 means a limit is broken and 3 that it can't be judged. A
+//! failure is one sentence on what went wrong and another on what to do.
 
 mod bare;
 mod check;
@@ -144,19 +145,19 @@ pub fn main() -> ! {
     let hooks = color_eyre::config::HookBuilder::default()
         .display_env_section(false)
         .panic_section("This is a bug in vramlab. Training stopped; your terminal should be as it was.");
-    // Of errors only words are told: color-eyre's own hook would look up a backtrace for each, which takes half a second.
+    // Errors are printed as words only: color-eyre's own hook would look up a backtrace for each, which takes half a second.
     match hooks.try_into_hooks() {
         Ok((panics, _)) => panics.install(),
         Err(error) => complain(format_args!("warning: reports of bugs will be plain: {error}")),
     }
     let print = panic::take_hook();
-    // A hook that can't print panics itself, and the process aborts.
+    // A hook that can't print would panic itself, and the process would abort.
     panic::set_hook(Box::new(move |info| {
         if is_heard() {
             print(info);
         }
     }));
-    // Even after a panic the process ends in one place.
+    // The process ends in this one place, even after a panic.
     let status = panic::catch_unwind(|| match Arguments::try_parse_from(bare::with_values(std::env::args_os())) {
         Ok(arguments) => dispatch(arguments).unwrap_or_else(|report| failed(&report)),
         Err(error) => refused(&error),
@@ -194,10 +195,10 @@ fn dispatch(arguments: Arguments) -> Result<Status> {
     }
 }
 
-/// Prints what clap says, which may be the help; in colours, unless it could repeat what must not reach a terminal.
+/// Prints clap's message, which may be the help; in colours, unless it could repeat text that must not reach a terminal.
 fn refused(error: &clap::Error) -> Status {
     if std::env::args_os().all(|argument| argument.to_string_lossy().chars().all(is_safe)) {
-        // A message that can't be shown is no reason to fail in another way.
+        // A message that can't be printed must not cause another failure.
         let _ = error.print();
     } else {
         complain(error.render().to_string().trim_end());
@@ -205,7 +206,7 @@ fn refused(error: &clap::Error) -> Status {
     if error.use_stderr() { Status::USAGE } else { Status::DONE }
 }
 
-/// Prints what went wrong, cause by cause.
+/// Prints an error, cause by cause.
 fn tell(report: &Report) {
     complain(format_args!("error: {report}"));
     for cause in report.chain().skip(1) {
@@ -213,13 +214,13 @@ fn tell(report: &Report) {
     }
 }
 
-/// Prints what went wrong, and chooses the exit code.
+/// Prints an error and chooses the exit code.
 fn failed(report: &Report) -> Status {
     let closed = |cause: &(dyn std::error::Error + 'static)| {
         cause.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
     };
     if report.chain().any(closed) {
-        // The reader of the output has seen enough, as `head` has.
+        // The output's reader has closed the pipe, as `head` does.
         return Status::DONE;
     }
     tell(report);

@@ -1,4 +1,4 @@
-//! `vramlab open`: plays a recording, also while it is being written, or a PyTorch snapshot in the lab's screens.
+//! `vramlab open`: plays a recording, even while it is being written, or PyTorch snapshots in the lab's screens.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -59,12 +59,12 @@ pub(super) fn run(args: &OpenArgs) -> Result<Status> {
         Report::new(error).wrap_err(format!("{name} can't be opened"))
     })?;
     args.ghost.haunt(&source, args.torch.unwrap_or_default())?;
-    // What the thread of the standard input waits for may never come: the process does not wait for it.
+    // The thread that reads standard input may wait forever: the process does not wait for it.
     let origin = options.origin.clone();
     let pictures = source.pictures.clone();
     let left = runtime.block_on(tui::run(source, options, themes()))?;
     farewell::print(&left, &origin)?;
-    // What turned out only while it was looked at.
+    // Remarks that came up only while the file was open.
     let picture = pictures.borrow();
     if let (Some(ReadingStage::Failed), RunState::Failed(why)) =
         (picture.reading.as_ref().map(|reading| reading.doing), &picture.run)

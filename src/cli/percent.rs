@@ -2,7 +2,7 @@
 
 use super::columns::{Cell, Tone};
 
-/// How much more or less than `before`, in per cent; empty where it is the same.
+/// The change from `before` to `after` in per cent; empty if they are equal.
 pub(super) fn change(before: u64, after: u64) -> String {
     if before == after || before == 0 {
         return String::new();
@@ -12,13 +12,13 @@ pub(super) fn change(before: u64, after: u64) -> String {
     format!("{sign}{:.1} %", percent.abs())
 }
 
-/// The same as a cell: less is better.
+/// The change as a cell: less is better.
 pub(super) fn changed(before: u64, after: u64) -> Cell {
     let tone = if after < before { Tone::Good } else { Tone::Bad };
     Cell::toned(change(before, after), tone)
 }
 
-/// A part of a whole in per cent, or nothing of nothing.
+/// A part of a whole in per cent; empty if the whole is 0.
 pub(super) fn share(part: u64, whole: u64) -> String {
     if whole == 0 { "–".to_owned() } else { format!("{:.1} %", part as f64 / whole as f64 * 100.0) }
 }

@@ -1,4 +1,4 @@
-//! Where a recording goes: never in the place of a file that is there.
+//! Creates recordings, and never overwrites a file.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use color_eyre::eyre::{Result, WrapErr};
 use super::Usage;
 use crate::source::Recorder;
 
-/// Refuses a file that is there.
+/// Refuses a path at which a file exists.
 ///
 /// # Errors
 /// [`Usage`].
@@ -18,10 +18,10 @@ pub(super) fn refuse_existing(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Begins a recording at `path`; `-` is the standard output.
+/// Starts a recording at `path`; `-` is standard output.
 ///
 /// # Errors
-/// [`Usage`] for a file that is there, others for a place that can't be written to.
+/// [`Usage`] if the file exists; other errors if it can't be written.
 pub(super) fn create(path: &Path) -> Result<Recorder> {
     if path != Path::new("-") {
         refuse_existing(path)?;

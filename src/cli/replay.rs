@@ -1,4 +1,4 @@
-//! `vramlab replay`: a PyTorch memory snapshot against our allocator.
+//! `vramlab replay`: checks our allocator against a PyTorch memory snapshot.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
@@ -47,10 +47,10 @@ pub struct ReplayArgs {
     pub stats: Option<PathBuf>,
 }
 
-/// Replays the snapshot and prints what was found. Exit code 0 when everything matched, else 1.
+/// Replays the snapshot and prints the result. Exit code 0 if everything matches, else 1.
 ///
 /// # Errors
-/// When the snapshot or its statistics can't be read.
+/// If the snapshot or its statistics can't be read.
 pub fn run(args: ReplayArgs) -> color_eyre::Result<Status> {
     let snapshot = read(&args.file).wrap_err_with(|| format!("{} can't be read", args.file.display()))?;
     let overrides = Overrides {
@@ -78,7 +78,7 @@ pub fn run(args: ReplayArgs) -> color_eyre::Result<Status> {
     Ok(if report.is_match() { Status::DONE } else { Status::FAILED })
 }
 
-/// What a replay that agrees says about the memory of the device, where that was given by hand: little.
+/// How little an agreeing replay proves about the device's memory, if that was given by hand.
 fn untested(device: &DeviceReport, given: Bytes) -> Option<String> {
     if !device.expandable || device.first_mismatch.is_some() {
         return None;
@@ -105,7 +105,7 @@ fn read(path: &Path) -> Result<Snapshot, SnapshotError> {
     ))
 }
 
-/// A file that tells how far it has been read.
+/// A file that reports how far it has been read.
 struct ReadSoFar {
     file: File,
     progress: ProgressLine,
@@ -125,12 +125,12 @@ impl Observer for ProgressLine {
     }
 }
 
-/// A text of a stranger's file without what would steer the terminal.
+/// Text from an unknown file, without sequences that would control the terminal.
 fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
-/// What agrees where everything does.
+/// What agrees, if everything does.
 fn verdict(report: &Report) -> String {
     let devices = || report.devices.iter().map(|device| &device.history);
     let whose = if devices().any(|history| history.private) { " of the default pools" } else { "" };
@@ -143,7 +143,7 @@ fn verdict(report: &Report) -> String {
     format!("Every decision{whose}{since} is PyTorch's.")
 }
 
-/// Where a history begins that does not with the first allocation, and what it can't tell.
+/// Where a history starts if it lacks the first allocation, and what is unknown because of that.
 fn history(out: &mut impl Write, device: &DeviceReport, several: bool) -> io::Result<()> {
     let which = if several { format!("Device {}: ", device.device) } else { String::new() };
     let HistoryReport { begins, exact_from, missing, private } = &device.history;

@@ -1,4 +1,4 @@
-//! The command that runs the same again: the words that neither the switches nor the header of a screen know of.
+//! The command that runs the same again, with the options that neither the switches nor a screen's header contain.
 
 use clap::ValueEnum;
 
@@ -8,7 +8,7 @@ use crate::session::{LabSpec, MemoryLimit, Parallel, Scene, Setup, Speed, settin
 use crate::source::{Picture, RankFigures};
 use crate::tui::OpeningCommand;
 
-/// The run of `spec` with the switches of `setup`, as a line for a shell; on several cards where they are `parallel`.
+/// The shell command for the run of `spec` with the switches of `setup`; on several cards if `parallel` is given.
 pub(super) fn command(args: &SpecArgs, spec: &LabSpec, setup: &Setup, parallel: Option<Parallel>) -> String {
     let standing = settings(setup, setup, &Scene::of(spec, &setup.config));
     let limit = match setup.limit {
@@ -26,7 +26,7 @@ pub(super) fn command(args: &SpecArgs, spec: &LabSpec, setup: &Setup, parallel: 
     OpeningCommand::Run(flags(args)).command(&picture)
 }
 
-/// Flags of everything in `args` but the device and the switches that the one table has.
+/// Flags for everything in `args` except the device and the switches of the common table.
 pub(super) fn flags(args: &SpecArgs) -> Vec<String> {
     let mut words = args.switches.others();
     let mut give = |flag: &str, value: Option<String>| {

@@ -1,4 +1,4 @@
-//! The figures of a run, with the keys of the PyTorch reference.
+//! The figures of a run, under the keys of the PyTorch reference.
 
 use serde_json::{Map, Value, json};
 
@@ -11,21 +11,21 @@ use crate::session::{Headless, LabSpec};
 use crate::train::{Amp, Checkpointing, OptimizerKind, Tf32, Trainer};
 use crate::units::Bytes;
 
-/// What is known of the steps of a run.
+/// The figures of a run's steps.
 pub(super) struct Steps {
-    /// How many there will be.
+    /// The planned number of steps.
     pub wanted: u64,
     pub finished: u64,
-    /// Of them, those that the gradient scaler kept from the parameters.
+    /// Steps that the gradient scaler skipped.
     pub skipped: u64,
-    /// Of the later half.
+    /// Times of the later half of the steps.
     pub times: Times,
     pub shortest: Option<Micros>,
     pub first_loss: Option<f32>,
     pub last_loss: Option<f32>,
-    /// Every one, where they are to be listed.
+    /// Every step's loss, if the losses are to be listed.
     pub losses: Option<Vec<f32>>,
-    /// After how many steps peaks are to be reset.
+    /// The number of steps after which peaks are reset.
     pub reset_after: Option<u64>,
     /// Peaks before they were reset.
     pub before_reset: Option<Peaks>,
@@ -96,10 +96,10 @@ pub(super) fn milliseconds(time: Micros) -> f64 {
     time.0 as f64 / 1e3
 }
 
-/// What was allocated between the phases of the last step.
+/// Allocated memory between the phases of the last step.
 pub(super) struct PhaseMemory {
     pub before: Bytes,
-    /// Of what is no training, while its result was alive.
+    /// Allocated memory of an inference pass while its result was alive.
     pub forward: Bytes,
     pub boundaries: Boundaries,
 }
@@ -115,7 +115,7 @@ impl PhaseMemory {
         }
     }
 
-    /// Nothing where no step got that far.
+    /// Allocated memory after a phase; 0 if no step got that far.
     pub fn after(&self, phase: Phase) -> Bytes {
         self.boundaries.after(phase).unwrap_or_default()
     }
@@ -219,7 +219,7 @@ pub(super) fn object(spec: &LabSpec, trainer: &Trainer, steps: &Steps, view: &Vi
         row.insert("unified_memory".into(), json!(managed));
     }
     if let (Some(plan), Some(row)) = (spec.inference, row.as_object_mut()) {
-        // A forward pass has one boundary and no loss.
+        // A forward pass has one phase boundary and no loss.
         row.insert("mode".into(), json!(plan.mode.label()));
         row.insert("half".into(), json!(plan.half));
         row.insert("losses".into(), json!([]));

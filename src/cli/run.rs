@@ -80,7 +80,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Status> {
     let device = args.spec.device.clone().or_else(|| settings.device());
     settings.told.iter().for_each(warn);
     let (device, ranks) = ranks::split_count(device);
-    // One that a launcher has started is a rank by itself.
+    // A process that a launcher started is a rank by itself.
     let launched = match (args.parallel, ranks) {
         (Some(way), None) => ranks::launched()?.map(|launched| (way, launched)),
         _ => None,
@@ -113,10 +113,10 @@ pub(super) fn run(args: &RunArgs) -> Result<Status> {
     if piped && args.json {
         return Err(Usage("the recording and the JSON can't both go to the standard output".to_owned()).into());
     }
-    // What wants the events of a run wants every step run.
+    // If something follows the run's events, every step must be run.
     let followed = args.record.is_some() || args.summary || args.modules || args.reset_peaks_after.is_some();
     let simulated = matches!(spec.device, DeviceChoice::Sim(_));
-    // Each rank has batches of its own: every step is run.
+    // Each rank has its own batches, so every step must be run.
     let alone = parallel.is_none();
     if epoch.is_some() && simulated && alone && !followed && !args.ghost.is_wanted() {
         if let Some(status) = epoch::run(&mut stdout(), &spec, count, args.json)? {
@@ -196,21 +196,21 @@ fn kernels(spec: &mut LabSpec, count: u64) -> Result<Status> {
     Ok(Status::DONE)
 }
 
-/// A run that is over.
+/// A run that has ended.
 struct FinishedRun {
-    /// `None` where the model could not be made.
+    /// `None` if the model could not be built.
     run: Option<Headless>,
     steps: Steps,
-    /// What is known at its end.
+    /// The view at the end of the run.
     view: View,
-    /// Why it ended before its last step, where it did.
+    /// Why the run ended before its last step, if it did.
     ended: Option<Report>,
 }
 
-/// After the step of this number flips are weighed beside a run that is recorded: the optimizer has its state by then.
+/// After this step, a recorded run evaluates flips: the optimizer has its state by then.
 const WEIGHED: u64 = 1;
 
-/// Trains as many steps as `steps` wants; `each` sees every one.
+/// Trains as many steps as `steps` plans; calls `each` for every step.
 fn train(spec: &LabSpec, mut steps: Steps, followers: &Followers, mut each: impl FnMut(&StepReport)) -> FinishedRun {
     let mut run = match Headless::make(spec.clone(), Some(followers.listener())) {
         Ok(run) => run,
@@ -225,7 +225,7 @@ fn train(spec: &LabSpec, mut steps: Steps, followers: &Followers, mut each: impl
     for number in 0..steps.wanted {
         match run.step() {
             Ok(report) => {
-                // Who opens the recording is told what flips would do, as in the lab: it is tried beside the run.
+                // The recording shows what flips would do, as the lab does: they are tried beside the run.
                 if number == WEIGHED && followers.record() {
                     let run = run.shortage();
                     weighing = std::thread::Builder::new().name("weighing".to_owned()).spawn(move || run.weigh()).ok();
@@ -256,12 +256,12 @@ pub(super) fn table(spec: &LabSpec, count: u64, ghost: &GhostArgs) -> Result<Sta
     table_to(&mut stdout(), spec, count, None, (Extras::default(), ghost))
 }
 
-/// What is printed behind the table, and what of it is reset before.
+/// What is printed below the table, and when peaks are reset.
 #[derive(Clone, Copy, Debug, Default)]
 struct Extras {
     summary: bool,
     modules: bool,
-    /// After how many steps peaks are reset.
+    /// The number of steps after which peaks are reset.
     reset: Option<u64>,
 }
 
@@ -281,7 +281,7 @@ fn table_to(
         if progress {
             let loss = report.loss.map_or_else(|| "no loss".to_owned(), |loss| format!("loss {loss:.4}"));
             let (mut stderr, time) = (std::io::stderr(), milliseconds(report.total));
-            // Progress that can't be shown is no reason to stop.
+            // A failure to print progress is ignored.
             let _ = write!(stderr, "\rstep {}/{count}  {loss}  {time:.1} ms\x1b[K", report.step + 1);
             let _ = stderr.flush();
         }
@@ -323,7 +323,7 @@ fn table_to(
     Ok(Status::DONE)
 }
 
-/// What the forward of each module puts out, in the order in which they return.
+/// The outputs of all modules' forward passes, in the order in which they return.
 fn modules(out: &mut dyn Write, view: &View, study: &Study) -> std::io::Result<()> {
     let name = |row: &ModuleOutput| match view.names.get(row.module) {
         "" => "(the model)".to_owned(),

@@ -1,4 +1,4 @@
-//! What the rows of a table of combinations have in common, said above it.
+//! What the rows of a table of combinations have in common, printed above the table.
 
 use super::columns::TIED;
 use crate::fit::CandidateCost;
@@ -12,7 +12,7 @@ fn change_words((switch, value): &Change) -> String {
     format!("{}{TIED}{value}", switch.word())
 }
 
-/// What a combination changes.
+/// The changes of a combination.
 pub(super) fn words(costed: &CandidateCost) -> String {
     listed(costed.candidate.changed.iter().map(change_words))
 }
@@ -22,11 +22,12 @@ fn listed(words: impl Iterator<Item = String>) -> String {
     if words.is_empty() { "as it stands".to_owned() } else { words.join(", ") }
 }
 
-/// What is said above the rows of a table in place of in each: changes that all of them have, and long values by a word.
+/// What is printed once above a table instead of in each row: the changes that all rows share, and long values, which
+/// rows show by a short word.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct SaidOnce {
     shared: Vec<Change>,
-    /// With the word that stands for each in the rows.
+    /// Long changes, each with the short word used in the rows.
     long: Vec<(Change, String)>,
 }
 
@@ -49,7 +50,7 @@ impl SaidOnce {
         Self { shared, long }
     }
 
-    /// What a row changes beyond that.
+    /// The changes of a row other than the shared ones.
     pub fn words(&self, costed: &CandidateCost) -> String {
         let own = costed.candidate.changed.iter().filter(|change| !self.shared.contains(change));
         let words = own.map(|change| {
@@ -70,9 +71,9 @@ impl SaidOnce {
     }
 }
 
-/// The word for a setting of PyTorch's that would fill a line: `expandable` of `expandable_segments:True`.
+/// The short word for a setting of PyTorch that would fill a line: `expandable` for `expandable_segments:True`.
 fn short_value(value: &str) -> Option<&str> {
-    /// The longest value that a row has room for.
+    /// The longest value that fits in a row.
     const LONGEST: usize = 16;
     let (key, on) = value.split_once(':').filter(|_| value.len() > LONGEST)?;
     (on == "True").then(|| key.split('_').next()).flatten()

@@ -1,4 +1,4 @@
-//! How a screen is to look: the arguments of every command that opens one.
+//! The look of a screen: the arguments of every command that opens one.
 
 use clap::Args;
 use color_eyre::eyre::Result;
@@ -33,10 +33,10 @@ pub(super) struct ScreenArgs {
 }
 
 impl ScreenArgs {
-    /// The same over `settings`, checked, with what a person should know of files that can't be read.
+    /// These options on top of `settings`, checked, with remarks on files that can't be read.
     ///
     /// # Errors
-    /// [`Usage`] for a theme on the command line that can't be had. One that settings name is told.
+    /// [`Usage`] if the command line names a theme that is not available; if the settings name it, a remark says so.
     pub fn options(&self, settings: &UserSettings, origin: OpeningCommand) -> Result<TuiOptions> {
         let config = &settings.config;
         let named = |theme: &Option<String>| theme.clone().filter(|name| name != "auto");

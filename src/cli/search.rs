@@ -1,4 +1,4 @@
-//! What a search for what fits says: how far it is, under which limit, and what came of a run.
+//! Messages of a search for what fits: its progress, its limit, and the outcome of a run.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -11,7 +11,7 @@ use crate::session::{LabSpec, MemoryLimit};
 use crate::train::DataPath;
 use crate::tui;
 
-/// Characters of a sentence in one line.
+/// Width for a sentence on one line, in characters.
 const SENTENCE: usize = 4096;
 
 /// Why a request failed: the first sentence of its autopsy.
@@ -19,7 +19,7 @@ pub(super) fn why(view: &View) -> String {
     tui::autopsy_lines(view, SENTENCE, flags::flag).into_iter().next().unwrap_or_default()
 }
 
-/// Says on the terminal's error stream how far it is.
+/// Shows progress on the terminal's error stream.
 pub(super) struct Follower {
     live: bool,
     batch: usize,
@@ -46,7 +46,7 @@ impl Follower {
             }
         };
         if self.live {
-            // Progress is a courtesy: nothing depends on whether it could be written.
+            // A failure to write progress is ignored.
             let _ = write!(io::stderr(), "\r{text} (Ctrl-C prints what is known)\x1b[K");
         }
     }
@@ -58,7 +58,7 @@ impl Follower {
     }
 }
 
-/// The memory that a search may take, in words.
+/// The memory limit of a search, in words.
 pub(super) fn limit_of(spec: &LabSpec) -> String {
     match spec.limit {
         Some(MemoryLimit::Bytes(limit)) => limit.to_string(),
@@ -67,7 +67,7 @@ pub(super) fn limit_of(spec: &LabSpec) -> String {
     }
 }
 
-/// The same as a value.
+/// The memory limit as a JSON value.
 pub(super) fn limit_json(spec: &LabSpec) -> Value {
     match spec.limit {
         Some(MemoryLimit::Bytes(limit)) => json!(limit),
@@ -76,7 +76,7 @@ pub(super) fn limit_json(spec: &LabSpec) -> Value {
     }
 }
 
-/// Where batches lie: it decides by how many a limit is met.
+/// Where batches are kept: this decides how many of them count towards a limit.
 pub(super) const fn words_of(data: DataPath) -> &'static str {
     match data {
         DataPath::Resident => "four batches stay on the device",
@@ -85,12 +85,12 @@ pub(super) const fn words_of(data: DataPath) -> &'static str {
     }
 }
 
-/// A probe as an object.
+/// A probe as a JSON object.
 pub(super) fn probe_json(probe: &Probe) -> Value {
     with_outcome(json!({ "batch": probe.batch, "fits": probe.fits() }), &probe.outcome)
 }
 
-/// `row` with what came of a run.
+/// Adds the outcome of a run to `row`.
 pub(super) fn with_outcome(mut row: Value, outcome: &ProbeOutcome) -> Value {
     let more = match outcome {
         ProbeOutcome::Fits(figures) => json!({
@@ -115,7 +115,7 @@ pub(super) fn with_outcome(mut row: Value, outcome: &ProbeOutcome) -> Value {
     row
 }
 
-/// Why it does not fit; `None` where it does.
+/// Why a run does not fit; `None` if it fits.
 pub(super) fn reason(outcome: &ProbeOutcome) -> Option<&str> {
     match outcome {
         ProbeOutcome::OutOfMemory { why, .. } | ProbeOutcome::Refused { why } => Some(why),
@@ -128,7 +128,7 @@ pub(super) fn in_milliseconds(time: Micros) -> f64 {
     time.0 as f64 / 1e3
 }
 
-/// The same in words.
+/// A time in milliseconds, as text.
 pub(super) fn milliseconds(time: Micros) -> String {
     format!("{:.1} ms", in_milliseconds(time))
 }

@@ -1,4 +1,4 @@
-//! `vramlab doctor --selftest`: whether a device computes what the processor computes.
+//! `vramlab doctor --selftest`: checks that a device computes the same as the processor.
 
 use std::io::{IsTerminal, Write};
 
@@ -11,12 +11,12 @@ use crate::device::selftest::{self, Extent, Options, Outcome, Report, Row};
 use crate::device::{Device, DeviceInfo};
 use crate::session::DeviceChoice;
 
-/// Failures that are told of each row.
+/// Failures reported for each row.
 const TOLD: usize = 4;
-/// Notes of the device that are told.
+/// Notes of the device that are printed.
 const NOTES: usize = 30;
 
-/// Tests the device that `name` means, kernels that begin like one of `only` or all; prints a table, or JSON.
+/// Tests the device called `name`: the kernels whose names begin with an element of `only`, or all. Prints a table, or JSON.
 pub(super) fn run(name: &str, only: &[String], json: bool) -> Result<Status> {
     let mut device = open(name)?;
     let options = Options { extent: Extent::Full, only: only.to_vec() };
@@ -46,7 +46,7 @@ pub(super) fn run(name: &str, only: &[String], json: bool) -> Result<Status> {
     Ok(if report.passed() { Status::DONE } else { Status::FAILED })
 }
 
-/// Opens the device that `name` means.
+/// Opens the device called `name`.
 fn open(name: &str) -> Result<Box<dyn Device>> {
     let choice = spec::device(name)?;
     if matches!(choice, DeviceChoice::Sim(_)) {
@@ -95,7 +95,7 @@ fn failures(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What was left to slower kernels.
+/// Prints which work was left to slower kernels.
 fn notes(out: &mut impl Write, notes: &[String]) -> std::io::Result<()> {
     for note in notes.iter().take(NOTES) {
         writeln!(out, "{note}.")?;
@@ -119,7 +119,7 @@ fn sentence(report: &Report, info: &DeviceInfo, seconds: f64) -> String {
     format!("{device} computes what the processor computes in f64: {cases} cases in {seconds:.0} s.")
 }
 
-/// One line on a terminal that tells which case runs.
+/// A line on the terminal that shows the current case.
 pub(super) struct CaseProgress {
     shown: bool,
     told: std::time::Instant,
@@ -145,7 +145,7 @@ impl CaseProgress {
         }
     }
 
-    /// A terminal that is gone misses nothing.
+    /// A failure to write is ignored: the terminal may be gone.
     fn write(&self, text: &str) {
         let mut stderr = std::io::stderr();
         let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());

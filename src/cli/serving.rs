@@ -4,10 +4,10 @@ use super::paste::in_words;
 use crate::allocator::TorchVersion;
 use crate::whatif::{LimitRange, RecordedRun, Tuning, TuningTrial, smallest_limit};
 
-/// Settings that are told at most.
+/// The most settings that are listed.
 const TOLD: usize = 3;
 
-/// A limit that is not recorded, and what was tried under both of its ends.
+/// An unrecorded limit, and the results of replays under the lowest and the highest that it can have been.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LimitEnds<'a> {
     pub range: LimitRange,
@@ -15,7 +15,7 @@ pub(super) struct LimitEnds<'a> {
     pub most: &'a Tuning,
 }
 
-/// What fits, the best first, with what it reserves.
+/// The settings that fit, the best first, with what they reserve.
 pub(super) fn fitting(run: &RecordedRun, oldest: TorchVersion, tuning: &Tuning) -> Vec<String> {
     if !tuning.tried.iter().any(TuningTrial::fits) {
         return Vec::new();
@@ -30,7 +30,7 @@ pub(super) fn fitting(run: &RecordedRun, oldest: TorchVersion, tuning: &Tuning) 
     all.into_iter().take(TOLD).map(words).collect()
 }
 
-/// What would have fitted at both ends of what the limit can have been.
+/// The settings that fit at both ends of the limit's possible range.
 pub(super) fn in_range(run: &RecordedRun, oldest: TorchVersion, ends: LimitEnds<'_>) -> Vec<String> {
     let LimitEnds { range, least, most } = ends;
     let always = fitting(run, oldest, least);

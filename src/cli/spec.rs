@@ -188,7 +188,7 @@ pub struct SpecArgs {
     pub static_cache: bool,
 }
 
-/// Reads the word of a policy.
+/// Parses the word of a length policy.
 fn policy_parser() -> impl TypedValueParser<Value = LengthPolicy> {
     PossibleValuesParser::new(LengthPolicy::ALL.map(LengthPolicy::label)).map(|word| {
         let named = |policy: &LengthPolicy| policy.label() == word;
@@ -196,7 +196,7 @@ fn policy_parser() -> impl TypedValueParser<Value = LengthPolicy> {
     })
 }
 
-/// Reads `max`, `1`, `0.5`.
+/// Parses a speed such as `max`, `1` or `0.5`.
 fn parse_speed(text: &str) -> Result<Speed, String> {
     if text == "max" {
         return Ok(Speed::Max);
@@ -212,36 +212,36 @@ pub fn user_folder(kind: ShelfKind) -> Option<PathBuf> {
     kind.user_folder(|name| std::env::var_os(name))
 }
 
-/// The workloads, the user's own included.
+/// The workloads, including the user's own.
 pub fn workloads() -> Catalog {
     Catalog::with_user_workloads(user_folder(ShelfKind::Workloads).as_deref())
 }
 
-/// Whether a workload is called so, or a file of one may be.
+/// Whether a workload has this name, or a file under this name may define one.
 pub fn is_workload(name: &str) -> bool {
     is_config(name) || workloads().names().any(|known| known == name)
 }
 
-/// Whether it is the path of a `config.json`.
+/// Whether `path` leads to a `config.json`.
 fn is_config(path: &str) -> bool {
     path.ends_with(".json")
 }
 
-/// The simulated GPUs, the user's own included.
+/// The simulated GPUs, including the user's own.
 pub fn cards() -> CardCatalog {
     CardCatalog::with_user_cards(user_folder(ShelfKind::Devices).as_deref())
 }
 
-/// The themes, the user's own included.
+/// The themes, including the user's own.
 pub fn themes() -> crate::drawing::theme::ThemeCatalog {
     crate::drawing::theme::ThemeCatalog::with_user_themes(user_folder(ShelfKind::Themes).as_deref())
 }
 
 impl SpecArgs {
-    /// What these arguments ask for, checked.
+    /// The run that these arguments describe, checked.
     ///
     /// # Errors
-    /// [`Usage`] for what can't be, other errors for files that can't be read.
+    /// [`Usage`] for impossible arguments, other errors for files that can't be read.
     pub fn lab(&self, workload: Option<&str>, steps: Option<u64>) -> Result<LabSpec> {
         let catalog = workloads();
         let workload = workload.unwrap_or(workload::DEFAULT);
@@ -252,7 +252,7 @@ impl SpecArgs {
                     usage(format!("{workload} is a file, not a workload; vramlab open {workload} shows it"))
                 }
                 CatalogError::Unknown { .. } => {
-                    // It may be in a file that can't be read.
+                    // The workload may be in a file that can't be read.
                     catalog.warnings().iter().for_each(warn);
                     usage(error)
                 }
@@ -307,9 +307,9 @@ impl SpecArgs {
             patch: self.patch,
             stages: None,
         };
-        // Sizes that make no model are a mistake on the command line: better told before the screen opens.
+        // Sizes that describe no model are a mistake on the command line: it is reported before the screen opens.
         entry.workload(sizes, data.clone(), self.seed).map_err(|error| {
-            // What the command line says stands in no file.
+            // An error that comes from the command line has no place in a file.
             match catalog.place(&entry.name, &error).filter(|_| sizes == Sizes::default()) {
                 Some(place) => usage(format!("{place}: {error}")),
                 None => usage(error),
@@ -416,10 +416,10 @@ impl SpecArgs {
     }
 }
 
-/// The workload of a `config.json` of Hugging Face; `None` for what is no path of one.
+/// The workload of a Hugging Face `config.json`; `None` if `path` is no such path.
 ///
 /// # Errors
-/// A file that can't be read or is not understood.
+/// If the file can't be read or understood.
 fn model_config(path: &str) -> Result<Option<WorkloadEntry>> {
     if !is_config(path) {
         return Ok(None);
@@ -435,10 +435,10 @@ fn model_config(path: &str) -> Result<Option<WorkloadEntry>> {
     Ok(Some(entry))
 }
 
-/// The adapters of an `adapter_config.json` of peft; `None` where there is no such file.
+/// The adapters of a peft `adapter_config.json`; `None` if there is no such file.
 ///
 /// # Errors
-/// A file that can't be read, is not understood, or asks for what is not there.
+/// If the file can't be read or understood, or requests something unsupported.
 fn adapter_config(path: &Path) -> Result<Option<Lora>> {
     if !path.is_file() {
         return Ok(None);
@@ -449,10 +449,10 @@ fn adapter_config(path: &Path) -> Result<Option<Lora>> {
     Ok(Some(adapters.lora().map_err(|why| usage(format!("{}: {why}", path.display())))?))
 }
 
-/// The device that `--device` names, checked as far as is cheap.
+/// The device that `--device` names; only cheap checks are made.
 ///
 /// # Errors
-/// [`Usage`] for what is no device; a sentence where CUDA can't train.
+/// [`Usage`] if the text names no device; a sentence if CUDA can't train.
 pub fn device(text: &str) -> Result<DeviceChoice> {
     let none = || usage(format!("there is no device '{text}'; use cuda, cpu or a simulated GPU: sim:h200"));
     match text.split_once(':').map_or((text, None), |(kind, which)| (kind, Some(which))) {
@@ -494,10 +494,10 @@ fn usage(error: impl ToString) -> color_eyre::Report {
     Usage(error.to_string()).into()
 }
 
-/// The allocator settings that the environment holds: PyTorch's variables, the first one set wins.
+/// The allocator settings in the environment: PyTorch's variables, of which the first that is set wins.
 ///
 /// # Errors
-/// A sentence where that one is no text.
+/// A sentence if the variable is no valid text.
 pub fn environment_settings() -> Result<Option<String>, String> {
     let names = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
     let found = names.into_iter().find_map(|name| Some((name, std::env::var_os(name)?)));
@@ -515,7 +515,7 @@ mod tests {
     use super::*;
     use crate::train::TrainError;
 
-    /// A workload and its arguments, as both commands take them.
+    /// A workload and its arguments, as both commands parse them.
     #[derive(Debug, Parser)]
     struct SpecCommand {
         workload: String,
@@ -543,7 +543,7 @@ mod tests {
     /// Trains a step on a small card.
     ///
     /// # Errors
-    /// A sentence, where the arguments are refused or something does not fit.
+    /// A sentence if the arguments are refused or something does not fit.
     fn train(arguments: &[&str]) -> Result<(), String> {
         let common = ["vramlab", "--device", "sim:t4", "--limit", "96MiB"];
         let given = SpecCommand::try_parse_from(common.iter().chain(arguments)).map_err(|error| error.to_string())?;

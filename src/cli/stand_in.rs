@@ -1,4 +1,4 @@
-//! Putting a card that is not there under a program: `--device sim:NAME` of `watch`.
+//! Runs a program on a card that is not there: `--device sim:NAME` of `watch`.
 
 use std::path::{Path, PathBuf};
 
@@ -14,11 +14,11 @@ use crate::standin::{self, Cards, Counts, Read, Reads, Variable};
 use crate::train::{Libraries, Skips};
 use crate::watch;
 
-/// Says which steps of a gradient scaler overflow.
+/// The variable that says which steps of a gradient scaler overflow.
 const SKIP_STEPS: &str = "VRAMLAB_SKIP_STEPS";
-/// Lines of source that are told.
+/// Source lines that are listed.
 const LINES: usize = 5;
-/// Cards of one machine, at most.
+/// The most cards of one machine.
 const MOST: usize = 64;
 
 /// Which card a program sees.
@@ -37,10 +37,10 @@ pub(super) struct StandInArgs {
 }
 
 impl StandInArgs {
-    /// The cards that were asked for.
+    /// The requested cards.
     ///
     /// # Errors
-    /// [`Usage`] for what names no card.
+    /// [`Usage`] if the text names no card.
     pub fn cards(&self) -> Result<Option<Cards>> {
         let Some(device) = &self.device else { return Ok(None) };
         let name = device.strip_prefix("sim:").ok_or_else(|| {
@@ -67,7 +67,7 @@ impl StandInArgs {
         Ok(Some(Cards { card, count, memory }))
     }
 
-    /// The arguments again, as they were given.
+    /// The arguments as they were given.
     pub fn words(&self) -> Vec<String> {
         let device = self.device.iter().flat_map(|device| ["--device".to_owned(), device.clone()]);
         let limit = self.limit.iter().flat_map(|limit| ["--limit".to_owned(), limit.to_string()]);
@@ -76,7 +76,7 @@ impl StandInArgs {
     }
 }
 
-/// The steps of each optimizer as they are given; none where none are.
+/// The skipped steps of each optimizer, as they were given; `None` if there are none.
 fn spelled(skip_steps: &[Skips]) -> Option<String> {
     let each: Vec<String> = skip_steps.iter().map(Skips::to_string).collect();
     (!each.is_empty()).then(|| each.join(","))
@@ -90,13 +90,13 @@ fn several(name: &str) -> Option<(&str, usize)> {
 
 /// A stand-in that a program can be started on.
 pub(super) struct StandInFiles {
-    /// What its environment must have.
+    /// The environment that the program needs.
     pub variables: Vec<Variable>,
-    /// Where its processes count.
+    /// The folder in which its processes write their counts.
     pub folder: PathBuf,
 }
 
-/// Writes the stand-in beside what a watched program needs: both go when it ends.
+/// Writes the stand-in beside the files that a watched program needs: both are removed when it ends.
 pub(super) fn place(cards: &Cards, skip_steps: &[Skips]) -> Result<StandInFiles> {
     let folder = watch::folder()?.join("stand-in");
     let mut variables = standin::install(&folder, cards).wrap_err("the card can't be put under the program")?;
@@ -104,11 +104,11 @@ pub(super) fn place(cards: &Cards, skip_steps: &[Skips]) -> Result<StandInFiles>
     Ok(StandInFiles { variables, folder })
 }
 
-/// What a program read that nothing computed, and what was estimated for it: the figures may hang on both.
+/// Reports which values the program read that nothing computed, and what was estimated for it: the figures may depend on both.
 pub(super) fn tell(folder: &Path) {
     let reads = Reads::read(folder);
     let counts = Counts::read(folder);
-    // Where no process's values were followed, the stand-in itself has counted.
+    // If no process's values were followed, the stand-in's own count is used.
     let count = if reads.processes > 0 { reads.count() } else { counts.unknown_reads };
     if count > 0 {
         for line in told(count, &reads.rows) {

@@ -1,4 +1,4 @@
-//! How commands end.
+//! Exit codes of commands.
 
 use crate::tui::Exit;
 
@@ -7,20 +7,20 @@ use crate::tui::Exit;
 pub struct Status(u8);
 
 impl Status {
-    /// It did what it was asked for.
+    /// The command did what it was asked to.
     pub const DONE: Self = Self(0);
-    /// It could not.
+    /// The command failed.
     pub const FAILED: Self = Self(1);
-    /// It was asked for something that can't be.
+    /// The request was invalid.
     pub const USAGE: Self = Self(2);
-    /// What it was asked can't be told from what there is.
+    /// The input does not contain the answer.
     pub const UNKNOWN: Self = Self(3);
     /// Ctrl-C was pressed.
     pub const INTERRUPTED: Self = Self(130);
-    /// A bug of this program ended it.
+    /// A bug of this program ended the command.
     pub const PANICKED: Self = Self(101);
 
-    /// The exit code of a program that was run.
+    /// The exit code of a program that the command ran.
     pub(super) const fn of_code(code: u8) -> Self {
         Self(code)
     }

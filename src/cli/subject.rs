@@ -1,4 +1,4 @@
-//! The file that a question is about, read so that its program can be replayed.
+//! The file that a command examines, read so that its program can be replayed.
 
 use std::path::PathBuf;
 
@@ -32,7 +32,7 @@ pub(super) struct SubjectArgs {
 }
 
 impl SubjectArgs {
-    /// The file, and the run on every device that is asked for.
+    /// The file, and the run on every requested device.
     pub fn all(&self) -> Result<(Whole, Vec<RecordedRun>)> {
         let whole = read(&self.file, self.torch)?;
         let mut progress = ProgressLine::new("reading", 100);
@@ -51,7 +51,7 @@ impl SubjectArgs {
         Ok((whole, runs))
     }
 
-    /// The run on the device that is asked for, or the first.
+    /// The run on the requested device, or on the first.
     pub fn one(&self) -> Result<(RecordedRun, TorchVersion)> {
         let (whole, mut runs) = self.all()?;
         if runs.len() > 1 {
@@ -66,25 +66,25 @@ impl SubjectArgs {
         Ok((run, oldest))
     }
 
-    /// What it is called.
+    /// The file's name.
     pub fn name(&self) -> String {
         self.file.display().to_string()
     }
 }
 
-/// The oldest PyTorch that a run may be of: what is pasted for it must hold there.
+/// The oldest PyTorch that may have made a run: lines to paste must work there.
 pub(super) fn oldest(whole: &Whole, run: &Facts) -> TorchVersion {
     let torch = run.conditions.settings.torch();
     match run.begins {
         None => torch,
         Some(_) if whole.is_snapshot() => whole.oldest_torch(),
-        // A program that was watched: its keys tell no more than those of a snapshot.
+        // For a watched program, the keys say no more than those of a snapshot.
         Some(_) if torch == TorchVersion::V2_11 => TorchVersion::V2_1,
         Some(_) => torch,
     }
 }
 
-/// Everything there is to say of every device of a file.
+/// Examines every device of a file in full.
 pub(super) fn examine(whole: &Whole) -> Result<Vec<DeviceExamination>> {
     let mut progress = ProgressLine::new("examining", 100);
     Ok(examined(whole, |done, total| progress.of(done, total))?)

@@ -32,22 +32,22 @@ pub(super) struct SubjectsArgs {
     pub device_bytes: Option<Bytes>,
 }
 
-/// One file, with the run on every device that is asked for.
+/// One file, with the run on every requested device.
 pub(super) struct Subject<R = RecordedRun> {
     pub name: String,
     pub whole: Whole,
     pub runs: Vec<R>,
-    /// The oldest PyTorch that it may be of.
+    /// The oldest PyTorch that may have made the file.
     pub oldest: TorchVersion,
 }
 
 impl SubjectsArgs {
-    /// All files, ready to be replayed; `limit` is that of their processes, where it is known.
+    /// All files, ready to be replayed; `limit` is the limit of their processes, if it is known.
     pub fn all(&self, limit: Option<PrintedSize>) -> Result<Vec<Subject>> {
         self.files.iter().map(|path| self.one(path, limit, |whole, known, hear| asked(whole, known, hear))).collect()
     }
 
-    /// What is known of all files, without a replay.
+    /// The facts of all files, without a replay.
     pub fn facts(&self) -> Result<Vec<Subject<Facts>>> {
         self.files.iter().map(|path| self.one(path, None, |whole, known, hear| facts(whole, known, hear))).collect()
     }

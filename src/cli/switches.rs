@@ -1,4 +1,4 @@
-//! The switches on the command line: their values at the start, made from the one table.
+//! The switches on the command line: their initial values, built from the one table.
 
 use clap::builder::{PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgMatches, Args, Command, Error, FromArgMatches};
@@ -8,7 +8,7 @@ use crate::session::{MemoryLimit, Setup, Switch};
 use crate::train::{Config, OptimizerForm, Skips};
 use crate::workload::BatchSize;
 
-/// Steps of the cosine by default.
+/// Default number of steps of the cosine schedule.
 const SCHEDULE_STEPS: u64 = 1000;
 
 /// What no key flips.
@@ -38,7 +38,7 @@ struct Hyper {
     scaler_skips: Skips,
 }
 
-/// Reads a norm.
+/// Parses a norm.
 fn parse_norm(text: &str) -> Result<f64, String> {
     let norm = text.parse().ok().filter(|norm: &f64| norm.is_finite() && *norm > 0.0);
     norm.ok_or_else(|| "a norm is a number above 0, such as 1.0".to_owned())
@@ -54,13 +54,13 @@ pub struct SwitchArgs {
 /// Switches of a program that is not vramlab's.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct OfProgram {
-    /// The memory of its card.
+    /// The memory of the program's card.
     pub limit: Option<MemoryLimit>,
     /// The batch that is tried first.
     pub batch: Option<usize>,
 }
 
-/// A switch as an argument: its word, its sentence, what it can be.
+/// A switch as an argument: its word, its description, its values.
 fn argument(switch: Switch) -> Arg {
     let usual = switch.usual().map_or_else(String::new, |usual| match switch.word() {
         "opt-form" => " [default: foreach; fused with --fuse]".to_owned(),
@@ -80,7 +80,7 @@ fn argument(switch: Switch) -> Arg {
         _ => "N",
     };
     match switch.alone() {
-        // What follows a bare flag may be the workload.
+        // The argument after a flag without a value may be the workload.
         Some(alone) if switch.values().len() == 2 => {
             argument.num_args(0..=1).require_equals(true).default_missing_value(alone)
         }
@@ -96,10 +96,10 @@ fn parser(switch: Switch) -> ValueParser {
         return PossibleValuesParser::new(switch.values()).into();
     }
     let check = move |text: &str| -> Result<String, String> {
-        // Which settings there are is known with the version of PyTorch alone.
+        // Allocator settings can be checked only once PyTorch's version is known.
         if switch.word() != "alloc-conf" {
             switch.set(&mut Setup::new(Config::new(1)), text).map_err(|reason| match switch.alone() {
-                // A workload behind a bare flag is read as its value.
+                // A workload after a flag without a value is read as the flag's value.
                 Some(_) => format!("{reason}; a workload goes before --{}", switch.word()),
                 None => reason,
             })?;
@@ -137,7 +137,7 @@ impl FromArgMatches for SwitchArgs {
 }
 
 impl SwitchArgs {
-    /// Flags of what no key flips, where they differ from the usual.
+    /// Flags for the options that no key flips, if they differ from the defaults.
     pub fn others(&self) -> Vec<String> {
         let Hyper { weight_decay, clip, use_cache, tiled_mlp, schedule_steps, scaler_skips } = self.hyper;
         let decay = weight_decay.map(|decay| ["--weight-decay".to_owned(), decay.to_string()]);
@@ -150,10 +150,10 @@ impl SwitchArgs {
         numbers.chain(flags.into_iter().filter(|(given, _)| *given).map(|(_, flag)| flag.to_owned())).collect()
     }
 
-    /// What of these arguments means something for a program that is not vramlab's.
+    /// The arguments that apply to a program other than vramlab's own.
     ///
     /// # Errors
-    /// A sentence: what does not.
+    /// A sentence that names the arguments which don't apply.
     pub fn of_program(&self) -> Result<OfProgram, String> {
         let mut of = OfProgram::default();
         for (switch, text) in &self.given {
@@ -173,16 +173,16 @@ impl SwitchArgs {
         }
     }
 
-    /// Whether a value of the switch `word` is among them.
+    /// Whether the arguments give a value for the switch `word`.
     pub fn is_given(&self, word: &str) -> bool {
         self.given.iter().any(|(switch, _)| switch.word() == word)
     }
 
-    /// The setup that these arguments ask for, with `batch` samples where they name none, and the allocator settings of the
-    /// environment where they give none, as `torch` reads them.
+    /// The setup that these arguments describe: with `batch` samples if they give no batch, and with the allocator
+    /// settings of the environment if they give none, as `torch` reads them.
     ///
     /// # Errors
-    /// A sentence: what can't be.
+    /// A sentence that says what is impossible.
     pub fn setup(&self, batch: BatchSize, environment: &str, torch: TorchVersion) -> Result<Setup, String> {
         let mut setup = Setup { torch, ..Setup::new(Config::new(batch.get())) };
         if !self.is_given("alloc-conf") {

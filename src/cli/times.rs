@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 
 use crate::model::Micros;
 
-/// Which times there were, each with how often.
+/// The distinct times, each with its count.
 #[derive(Debug, Default)]
 pub(super) struct Times {
-    /// By the time's microseconds without their last `dropped` bits.
+    /// Counts, by the time in microseconds without its last `dropped` bits.
     counts: BTreeMap<u64, u64>,
     dropped: u32,
     total: u64,
 }
 
 impl Times {
-    /// How many different times are told apart; beyond that neighbours are taken for one.
+    /// The most distinct times that are kept; beyond that, neighbouring times are merged.
     const DIFFERENT: usize = 1 << 16;
 
     pub fn add(&mut self, time: Micros) {
@@ -29,13 +29,13 @@ impl Times {
         }
     }
 
-    /// The median in milliseconds, of an even number the mean of the middle two; 0 of none.
+    /// The median in milliseconds: the mean of the middle two if the number is even, and 0 without any times.
     pub fn median(&self) -> f64 {
         let Some(last) = self.total.checked_sub(1) else { return 0.0 };
         (self.nth(last / 2) + self.nth(last.div_ceil(2))) / 2.0
     }
 
-    /// The time that `n` others do not exceed, in milliseconds.
+    /// The `n`th time in ascending order, counted from 0, in milliseconds.
     fn nth(&self, n: u64) -> f64 {
         let mut before = 0;
         let reached = |(_, count): &(&u64, &u64)| {

@@ -1,4 +1,4 @@
-//! `vramlab tune`: settings of the allocator under which a run would take less memory.
+//! `vramlab tune`: allocator settings under which a run would take less memory.
 
 use std::io::{self, Write};
 use std::sync::Mutex;
@@ -38,7 +38,7 @@ pub(super) struct TuneArgs {
     json: bool,
 }
 
-/// Settings, and the smallest limit that does for them.
+/// Settings, and the smallest limit that is enough for them.
 struct TuneRow<'a> {
     tried: &'a TuningTrial,
     smallest: Option<Bytes>,
@@ -48,7 +48,7 @@ struct TuneRow<'a> {
 pub(super) fn run(args: &TuneArgs) -> Result<Status> {
     let (run, oldest) = args.subject.one()?;
     let tuning = tune(&run, args.limit, Effort::Full, oldest)?;
-    // What a person gives is known.
+    // A limit that the user gives is not unknown.
     let range = run.facts.unknown_limit.filter(|_| args.limit.is_none());
     let fits = tuning.tried.iter().any(TuningTrial::fits);
     let most = range.filter(|_| !fits).map(|range| tune(&run, Some(range.most()), Effort::Full, oldest)).transpose()?;
@@ -61,11 +61,11 @@ pub(super) fn run(args: &TuneArgs) -> Result<Status> {
         }
     }
     let beyond = rows.len().saturating_sub(ROWS);
-    // The defaults stay.
+    // The table keeps the default settings.
     if beyond > 0 {
         rows.drain(ROWS - 1..rows.len() - 1);
     }
-    // What is advised is the simplest of those that are about as good: it may be beaten by a little.
+    // The recommended settings are the simplest of those that are about equally good, so others may be slightly better.
     let best = tuning.recommended(&run);
     rows.extend(best.filter(|best| !rows.iter().any(|row| row.conditions == best.conditions)));
     let rows: Vec<TuneRow<'_>> = rows
@@ -116,7 +116,7 @@ pub(super) fn run(args: &TuneArgs) -> Result<Status> {
     Ok(Status::DONE)
 }
 
-/// Tries settings on a run, and says how far it is.
+/// Tries settings on a run, and shows progress.
 pub(super) fn tune(run: &RecordedRun, limit: Option<Bytes>, effort: Effort, oldest: TorchVersion) -> Result<Tuning> {
     let progress = Mutex::new(ProgressLine::new("trying settings", 100));
     let tuning = Tuning::of(run, limit, effort, oldest, &|done, total| {
@@ -163,7 +163,7 @@ fn table(out: &mut impl Write, paper: Paper, run: &RecordedRun, rows: &[TuneRow<
     table.print(out, paper)
 }
 
-/// What to do.
+/// Prints what to do.
 fn advise(
     out: &mut impl Write,
     paper: Paper,

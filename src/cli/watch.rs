@@ -1,4 +1,4 @@
-//! `vramlab watch`: any PyTorch program in the lab's screens while it trains, unchanged.
+//! `vramlab watch`: shows any unchanged PyTorch program in the lab's screens while it trains.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -24,7 +24,7 @@ use crate::source::{self, MeetingPoint, Request, Source};
 use crate::tui::{self, AwaitedProgram, OpeningCommand};
 use crate::watch::{Job, Lines, Output, descends, listening_in, sockets, sweep};
 
-/// How long a program that leaves may take to be gone.
+/// How long an ending program may take to disappear.
 const GONE: Duration = Duration::from_millis(300);
 
 /// Arguments of `vramlab watch`.
@@ -83,7 +83,7 @@ pub(super) fn run(args: &WatchArgs) -> Result<Status> {
     }
     sweep();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    // Before the program starts: from then on what ends it is to leave a whole recording.
+    // Registered before the program starts: from then on, a signal must still leave a complete recording.
     let signals = args.record.as_ref().map(|_| runtime.block_on(async { Signals::new() })).transpose()?;
     let (watched, name) = match args.attach {
         Some(pid) => running(pid)?,
@@ -103,7 +103,7 @@ pub(super) fn run(args: &WatchArgs) -> Result<Status> {
                 Status::DONE
             }
             RecordingOutcome::Nothing(why) => {
-                // What can't be removed stays: it says the same.
+                // A file that can't be removed stays: it says the same.
                 let _ = std::fs::remove_file(path);
                 complain(format_args!("nothing was recorded: {why}"));
                 Status::FAILED
@@ -126,7 +126,7 @@ pub(super) fn run(args: &WatchArgs) -> Result<Status> {
 /// How a recording ended.
 enum RecordingOutcome {
     Something,
-    /// The program used no PyTorch on a GPU, or could not be reached: what was said of it.
+    /// The program used no PyTorch on a GPU, or could not be reached: the message about it.
     Nothing(Arc<str>),
 }
 
@@ -144,17 +144,17 @@ fn origin(args: &WatchArgs) -> OpeningCommand {
     })
 }
 
-/// A program that is watched, and what is known of it here.
+/// A watched program, and what this process knows about it.
 struct WatchedProgram {
     meeting: MeetingPoint,
     job: Option<Arc<Mutex<Job>>>,
     output: Option<PathBuf>,
-    /// Where the processes of a program on a stand-in GPU count.
+    /// The folder in which the processes of a program on a stand-in GPU write their counts.
     stand_in: Option<PathBuf>,
 }
 
 impl WatchedProgram {
-    /// What the screen says of it before it says anything itself.
+    /// What the screen shows about the program before the program sends anything.
     fn awaited(&self, args: &WatchArgs) -> AwaitedProgram {
         let words: Vec<String> = args.program.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let started = self.job.as_ref().map(|job| job.lock().unwrap_or_else(PoisonError::into_inner).pid());
@@ -170,14 +170,14 @@ impl WatchedProgram {
         }
     }
 
-    /// Says what a program on a stand-in GPU read that nothing computed. Its job is still there, and so are its counts.
+    /// Reports which values a program on a stand-in GPU read that nothing computed. Its job still exists, and so do its counts.
     fn tell_what_was_counted(&self) {
         if let Some(folder) = &self.stand_in {
             stand_in::tell(folder);
         }
     }
 
-    /// Says that the program goes on, if it does, and how to join it again; else how it ended.
+    /// Reports that the program goes on, if it does, and how to join it again; else how it ended.
     fn tell_what_goes_on(&self) -> Option<ExitStatus> {
         let job = self.job.as_ref()?;
         std::thread::sleep(GONE);
@@ -186,7 +186,7 @@ impl WatchedProgram {
             self.output.as_ref().map_or_else(String::new, |path| format!("; its output is in {}", path.display()));
         let ended = job.ended();
         match ended {
-            // What was started may be a shell or a launcher: those that use PyTorch can be joined.
+            // The started process may be a shell or a launcher: only processes that use PyTorch can be joined.
             None => complain(format_args!(
                 "the program goes on (process {}){output}. {}",
                 job.pid(),
@@ -221,7 +221,7 @@ fn started(args: &WatchArgs) -> Result<(WatchedProgram, String)> {
     Ok((WatchedProgram { meeting, job: Some(job), output: path, stand_in }, name_of(&words)))
 }
 
-/// A program that runs already.
+/// Finds a program that is already running.
 fn running(pid: Option<u32>) -> Result<(WatchedProgram, String)> {
     let found = sockets();
     let socket = match (pid, &found[..]) {
@@ -239,7 +239,7 @@ fn running(pid: Option<u32>) -> Result<(WatchedProgram, String)> {
             );
         }
         (Some(pid), found) => {
-            // A shell or a launcher stands for what it started.
+            // If the PID is a shell's or a launcher's, the processes that it started are meant.
             let own = found.iter().find(|(process, _)| *process == pid);
             let mut started = found.iter().filter(|(process, _)| descends(*process, pid));
             let of = own.or_else(|| started.next().filter(|_| started.next().is_none()));
@@ -255,7 +255,7 @@ fn running(pid: Option<u32>) -> Result<(WatchedProgram, String)> {
     ))
 }
 
-/// How to watch again what listens.
+/// How to watch the listening processes again.
 fn how_to_join(found: &[(u32, PathBuf)]) -> String {
     match found {
         [] => "Once it uses PyTorch on a GPU, join it: vramlab watch --attach".to_owned(),
@@ -268,7 +268,7 @@ fn list(found: &[(u32, PathBuf)]) -> String {
     found.iter().map(|(pid, _)| pid.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// Signals that end a program, and reach its recorder too.
+/// The signals that end a program and also reach its recorder.
 struct Signals {
     interrupt: unix::Signal,
     terminate: unix::Signal,
@@ -276,7 +276,7 @@ struct Signals {
 }
 
 impl Signals {
-    /// From here on none of them ends this process.
+    /// From here on, these signals no longer end this process.
     fn new() -> std::io::Result<Self> {
         Ok(Self {
             interrupt: unix::signal(SignalKind::interrupt())?,
@@ -294,14 +294,14 @@ impl Signals {
     }
 }
 
-/// Whether a terminal that interrupts this process interrupts what it started, too.
+/// Whether an interrupt from this process's terminal also reaches the program that it started.
 fn is_interrupted_with_it() -> bool {
     let terminal = std::fs::File::open("/dev/tty").ok();
     terminal.is_some_and(|terminal| rustix::termios::tcgetpgrp(&terminal).is_ok_and(|group| group == getpgrp()))
 }
 
-/// Records until the program has ended. What would end it is the program's, which ends of it or does not; a program that was not started
-/// here is left.
+/// Records until the program has ended. A signal is left to the program, which may end or not; a program that was not
+/// started here is left running.
 async fn recorded(source: Source, path: &Path, mut signals: Signals, job: Option<&Mutex<Job>>) -> RecordingOutcome {
     source.request(Request::Record(path.to_owned()));
     let mut pictures = source.pictures.clone();
@@ -325,14 +325,14 @@ async fn recorded(source: Source, path: &Path, mut signals: Signals, job: Option
     RecordingOutcome::Something
 }
 
-/// The exit code of a program is ours.
+/// The program's exit code becomes ours.
 fn of_program(status: ExitStatus) -> Status {
     use std::os::unix::process::ExitStatusExt;
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     Status::of_code(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }
 
-/// What a program is called: the script or module that Python runs, else the program.
+/// A program's name: the script or module that Python runs, else the program.
 fn name_of(words: &[String]) -> String {
     let file = |word: &String| {
         Path::new(word).file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
@@ -342,7 +342,7 @@ fn name_of(words: &[String]) -> String {
     script.or_else(module).or_else(|| words.first().map(file)).unwrap_or_default()
 }
 
-/// A file for the program's output that is not there yet.
+/// A path for the program's output at which no file exists.
 fn free_output() -> PathBuf {
     let name = |n: u32| {
         PathBuf::from(format!(

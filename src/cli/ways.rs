@@ -7,14 +7,14 @@ use serde_json::{Map, Value, json};
 use crate::fit::CandidateFit;
 use crate::session::Setup;
 
-/// What a way changes, and the largest batch under it.
+/// The changes of a way, and the largest batch under it.
 fn words(way: &CandidateFit) -> String {
     let word = |(switch, value): &(crate::session::Switch, String)| format!("{} {value}", switch.word());
     let words: Vec<String> = way.candidate.changed.iter().map(word).collect();
     if words.is_empty() { "as it stands".to_owned() } else { words.join(", ") }
 }
 
-/// Every way in a line, and what runs it in the next one.
+/// Writes each way on a line, followed by the command that runs it.
 pub(super) fn write(
     out: &mut impl Write,
     ways: &[CandidateFit],
@@ -32,7 +32,7 @@ pub(super) fn write(
     Ok(())
 }
 
-/// Every way as an object.
+/// Every way as a JSON object.
 pub(super) fn document(ways: &[CandidateFit], command: impl Fn(&Setup) -> String) -> Value {
     let row = |way: &CandidateFit| {
         let switches: Map<String, Value> =

@@ -1,4 +1,4 @@
-//! `vramlab whatif`: what a run would have taken under other settings of the allocator.
+//! `vramlab whatif`: what a run would have taken under other allocator settings.
 
 use std::io::{self, Write};
 
@@ -41,11 +41,11 @@ pub(super) struct WhatifArgs {
 struct WhatIfRow {
     conditions: Conditions,
     figures: Figures,
-    /// Stranded where most was reserved.
+    /// Bytes stranded at the peak of reserved memory.
     stranded: Bytes,
 }
 
-/// Replays the run and prints the figures that it would have had. Exit code 0 with any figures.
+/// Replays the run and prints the predicted figures. Exit code 0 with any figures.
 pub(super) fn run(args: &WhatifArgs) -> Result<Status> {
     let (run, _) = args.subject.one()?;
     if args.empty_cache_every.is_some() && run.facts.steps == 0 {
@@ -63,7 +63,7 @@ pub(super) fn run(args: &WhatifArgs) -> Result<Status> {
 }
 
 impl WhatifArgs {
-    /// Every setting that is asked for.
+    /// All requested settings.
     fn asked(&self, run: &RecordedRun) -> Result<Vec<Conditions>> {
         let mut confs = self.alloc_conf.clone();
         if confs.is_empty() {
@@ -97,7 +97,7 @@ fn row(run: &RecordedRun, conditions: Conditions) -> WhatIfRow {
     WhatIfRow { stranded: run.program.stranded_at_peak(&conditions), figures, conditions }
 }
 
-/// The keys of the contract.
+/// The figures under the keys of the JSON contract.
 fn figures(figures: &Figures, stranded: Bytes) -> Map<String, Value> {
     let value = json!({
         "peak_reserved": figures.peak_reserved,
@@ -142,7 +142,7 @@ fn object(run: &RecordedRun, again: &WhatIfRow, rows: &[WhatIfRow]) -> Value {
     })
 }
 
-/// Sentences on where predictions under these conditions start; `None` where that is the first allocation.
+/// Sentences on where predictions under these conditions start; `None` if they start at the first allocation.
 pub(super) fn started<'a>(run: &RecordedRun, under: impl IntoIterator<Item = &'a Conditions>) -> Option<String> {
     if run.program.starting(&run.facts.conditions) == StartState::Empty {
         return None;

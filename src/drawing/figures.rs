@@ -1,4 +1,4 @@
-//! Figures as screens show them: units chosen once per column, widths that do not jump.
+//! Figures on screens: units are chosen once per column, and widths do not jump.
 
 use vramlab_allocator::units::{Bytes, GIB, KIB, MIB};
 use vramlab_model::Micros;
@@ -54,33 +54,33 @@ impl ByteUnit {
 }
 
 impl ByteUnit {
-    /// `bytes` in this unit, or where one digit or none would be left of it in a smaller one, which is named: `0.29`, `61 MiB`,
-    /// `16 KiB`.
+    /// `bytes` in this unit without its name, or in a smaller unit with its name if this unit would leave at most one
+    /// digit: `0.29`, `61 MiB`, `16 KiB`.
     #[must_use]
     pub fn or_smaller(self, bytes: Bytes) -> String {
         if bytes == Bytes::ZERO || self.tells(bytes) { self.figure(bytes) } else { short_bytes(bytes) }
     }
 
-    /// `bytes` in this unit, which is named: `0.45 GiB`.
+    /// `bytes` in this unit, with its name: `0.45 GiB`.
     #[must_use]
     pub fn named(self, bytes: Bytes) -> String {
         format!("{} {}", self.figure(bytes), self.name())
     }
 
-    /// This unit, or where it would leave one digit or none of `largest` the one that suits it.
+    /// This unit, or the unit that suits `largest` if this one would leave at most one digit of it.
     #[must_use]
     pub const fn of_part(self, largest: Bytes) -> Self {
         if self.tells(largest) { self } else { Self::for_largest(largest) }
     }
 
-    /// Whether more than one digit is left of `bytes`.
+    /// True if this unit leaves more than one digit of `bytes`.
     const fn tells(self, bytes: Bytes) -> bool {
         let parts = if matches!(self, Self::GiB) { 10 } else { 20 };
         bytes.get() >= self.bytes() / parts
     }
 }
 
-/// `bytes` with the unit that suits them: `84.2 MiB`, `512 B`.
+/// `bytes` in the unit that suits them: `84.2 MiB`, `512 B`.
 #[must_use]
 pub fn bytes(bytes: Bytes) -> String {
     if bytes.get() < KIB {
@@ -89,7 +89,7 @@ pub fn bytes(bytes: Bytes) -> String {
     ByteUnit::for_largest(bytes).named(bytes)
 }
 
-/// How long something takes, in words that a clock would use: `12 s`, `3 min 5 s`, `2 h 1 min`.
+/// A duration in words: `12 s`, `3 min 5 s`, `2 h 1 min`.
 #[must_use]
 pub fn duration(time: std::time::Duration) -> String {
     match time.as_secs() {
@@ -114,8 +114,8 @@ pub fn short_bytes(bytes: Bytes) -> String {
     }
 }
 
-/// A size as somebody would type it: `22.5GiB`, `512MiB`; MiB are whole ones, at least one, and GiB have hundredths. Never more than
-/// `bytes` from a MiB on.
+/// A size as a person would type it: `22.5GiB`, `512MiB`. MiB are whole numbers, at least one; GiB have up to two
+/// decimals. From 1 MiB on, never more than `bytes`.
 #[must_use]
 pub fn typed(bytes: Bytes) -> String {
     if bytes.get() < GIB {
@@ -126,13 +126,13 @@ pub fn typed(bytes: Bytes) -> String {
     format!("{}GiB", figure.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// What a cell of a map stands for, exactly: `24 MiB`, `1.25 GiB`.
+/// The bytes that a cell of a map stands for, exactly: `24 MiB`, `1.25 GiB`.
 #[must_use]
 pub fn scale(bytes: Bytes) -> String {
     let unit = ByteUnit::for_largest(bytes);
     match (bytes.get() % unit.bytes(), bytes.get() / unit.bytes()) {
         (1.., 0..10) if bytes.get() >= KIB => {
-            // Hundredths are all that a scale has.
+            // A scale has two decimals at most.
             let figure = format!("{:.2}", bytes.get() as f64 / unit.bytes() as f64);
             format!("{} {}", figure.trim_end_matches('0').trim_end_matches('.'), unit.name())
         }
@@ -140,7 +140,8 @@ pub fn scale(bytes: Bytes) -> String {
     }
 }
 
-/// The lowest scale from `bytes` on that [`scale`] writes as it is: hundredths of a unit, of ten and more of it whole ones.
+/// The lowest scale of at least `bytes` that [`scale`] writes exactly: with two decimals below ten units, in whole
+/// units from there on.
 #[must_use]
 pub fn scale_from(bytes: Bytes) -> Bytes {
     let unit = ByteUnit::for_largest(bytes).bytes();
@@ -149,7 +150,8 @@ pub fn scale_from(bytes: Bytes) -> Bytes {
     Bytes(u64::try_from((steps * u128::from(unit)).div_ceil(step)).unwrap_or(u64::MAX))
 }
 
-/// Milliseconds with one decimal; of less than one, as many as it takes to see them: `297.0`, `0.11`, `0.004`.
+/// Milliseconds with one decimal; below one millisecond, with as many decimals as it takes to see a digit: `297.0`,
+/// `0.11`, `0.004`.
 #[must_use]
 pub fn milliseconds(time: Micros) -> String {
     let decimals = match time.0 {
@@ -175,7 +177,7 @@ pub fn short_count(value: f64) -> String {
     }
 }
 
-/// A share in whole per cent; a share that is not quite nothing says so.
+/// A share in whole per cent. A share just above nothing is not written as nothing.
 #[must_use]
 pub fn percent(part: u64, whole: u64) -> String {
     if whole == 0 || part == 0 {
@@ -185,7 +187,8 @@ pub fn percent(part: u64, whole: u64) -> String {
     if share < 0.5 { "<1 %".to_owned() } else { format!("{share:.0} %") }
 }
 
-/// The change from `before` to `after` in per cent with its sign, from ten times on as a factor; `None` where there is nothing to compare with.
+/// The change from `before` to `after` in per cent with its sign, or as a factor from ten times on; `None` if there is
+/// nothing to compare with.
 #[must_use]
 pub fn change(before: f64, after: f64) -> Option<String> {
     if !(before.is_finite() && after.is_finite()) || before <= 0.0 {
@@ -193,7 +196,7 @@ pub fn change(before: f64, after: f64) -> Option<String> {
     }
     let percent = (100.0 * (after - before) / before).round();
     Some(match percent {
-        // Many times as much is read as that.
+        // A change of many times is easier to read as a factor.
         p if p >= 900.0 => format!("×{:.0}", after / before),
         p if p > 0.0 => format!("+{p:.0} %"),
         p if p < 0.0 => format!("−{:.0} %", -p),

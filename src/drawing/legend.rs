@@ -1,4 +1,4 @@
-//! How categories and accounts are told apart, on every screen alike.
+//! How categories and accounts are told apart, in the same way on every screen.
 
 use ratatui::style::{Modifier, Style};
 use ratatui::text::Span;
@@ -9,7 +9,7 @@ use crate::theme::{Theme, Token};
 use vramlab_allocator::units::Bytes;
 use vramlab_model::{Category, Ledger, Phase, View};
 
-/// What tells a category apart where there is no colour.
+/// The letter for a category in themes without colour.
 pub const fn category_letter(category: Category) -> &'static str {
     match category {
         Category::Parameter => "P",
@@ -24,7 +24,7 @@ pub const fn category_letter(category: Category) -> &'static str {
     }
 }
 
-/// A short word for a category, where a line must hold many.
+/// A short word for a category, for lines that must hold many.
 pub const fn short_label(category: Category) -> &'static str {
     match category {
         Category::Parameter => "params",
@@ -39,7 +39,7 @@ pub const fn short_label(category: Category) -> &'static str {
     }
 }
 
-/// The longest word for a phase that so many cells hold; none is cut.
+/// The longest word for a phase that fits into `room` cells. No word is cut.
 pub fn phase_label(phase: Phase, room: usize) -> &'static str {
     let words = match phase {
         Phase::Data => ["data", "data", "data", "d"],
@@ -51,12 +51,12 @@ pub fn phase_label(phase: Phase, room: usize) -> &'static str {
     words.into_iter().find(|word| word.len() <= room).unwrap_or_default()
 }
 
-/// A remark where categories are guesses; `None` where the program gave them.
+/// A remark that categories are guesses; `None` if the program gave them.
 pub fn guessed(view: &View) -> Option<&'static str> {
     view.about.guessed.then_some("categories guessed")
 }
 
-/// What fills the area of a category in a chart: a letter where there is no colour.
+/// How a category's area is filled in a chart: with a letter if there is no colour.
 pub fn ink(category: Category, theme: &Theme) -> Ink {
     let fill = if theme.is_colorless() { category_letter(category) } else { "█" };
     Ink { token: category.into(), fill }
@@ -67,21 +67,21 @@ pub fn legend_of(category: Category, theme: &Theme) -> Span<'static> {
     span(theme, category.into(), if theme.is_colorless() { category_letter(category) } else { "■" })
 }
 
-/// Where some of the reserved bytes stand.
+/// An account: a share of the reserved bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Account {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
     /// How it is drawn.
     pub ink: Ink,
-    /// What stands there.
+    /// Its bytes.
     pub bytes: Bytes,
 }
 
-/// The accounts, as they lie upon each other in charts from the floor up. What is stranded hangs from the top: there it is a band
-/// even where it is thin, for nothing else ends close to what is reserved.
+/// The accounts, from the bottom up as they lie on each other in charts. Stranded bytes are at the top: there even a
+/// thin band is visible, because nothing else ends close to the reserved bytes.
 pub fn accounts(ledger: &Ledger, theme: &Theme) -> [Account; 5] {
-    // Colours differ enough to tell them apart; without them density does.
+    // Colours differ enough to tell accounts apart; without colours density does.
     let account = |name, token, density, bytes| {
         let fill = if theme.is_colorless() { density } else { "█" };
         Account { name, ink: Ink { token, fill }, bytes }
@@ -101,20 +101,20 @@ pub fn mark(ink: Ink, theme: &Theme) -> Span<'static> {
     Span::styled(symbol, Style::new().fg(theme.color(ink.token)))
 }
 
-/// The mark of an ink of which no cell shows anything.
+/// The mark of an ink that no cell shows.
 pub fn unseen(ink: Ink, theme: &Theme) -> Span<'static> {
     span(theme, ink.token, "□")
 }
 
-/// The pattern of free bytes that are stranded in maps.
+/// The pattern of stranded free bytes in maps.
 pub const STRANDED: &str = "╱";
-/// The pattern of free bytes that would go back to the driver.
+/// The pattern of free bytes that can go back to the driver.
 pub const RELEASABLE: &str = "·";
 
 /// The pattern of freed bytes that a stream may still use.
 pub const PENDING: &str = "×";
 
-/// How a cell of a map with a pattern looks: an area in the colour of `token`, with a pattern in that of the surface.
+/// The style of a map's cell with a pattern: an area in the colour of `token`, and the pattern in the surface's colour.
 pub fn free_style(token: Token, theme: &Theme) -> Style {
     let color = theme.color(token);
     if theme.is_colorless() {
@@ -122,29 +122,30 @@ pub fn free_style(token: Token, theme: &Theme) -> Style {
     } else if theme.paints() {
         Style::new().fg(theme.color(Token::Surface)).bg(color)
     } else {
-        // The surface of a theme that paints none has no name but this.
+        // A theme that does not paint its surface has no other name for the surface's colour.
         Style::new().fg(color).add_modifier(Modifier::REVERSED)
     }
 }
 
-/// The marks of what an op under way took, most of it of this category, and of what it gave back, as on maps: on what lies there now.
+/// The marks for blocks that the current op allocated, mostly of this category, and blocks that it freed, as on maps:
+/// drawn on whatever lies there now.
 pub fn touched_marks(taken: Option<Category>, theme: &Theme) -> [(Span<'static>, &'static str); 2] {
     let [took, gave] = touched_symbols(theme);
     let mark = |symbol, ground: Token| Span::styled(symbol, touched_style(ground, theme));
     [(mark(took, taken.map_or(Token::Activations, Token::from)), "taken"), (mark(gave, Token::Stranded), "freed")]
 }
 
-/// What fills the cells of blocks that an op took, and of those that it gave back.
+/// The symbols of cells whose blocks an op allocated, and of cells whose blocks it freed.
 pub fn touched_symbols(theme: &Theme) -> [&'static str; 2] {
     if theme.is_colorless() { ["@", "o"] } else { ["+", "−"] }
 }
 
-/// How such a cell looks on what is in the colour of `ground`.
+/// The style of such a cell on the colour of `ground`.
 pub fn touched_style(ground: Token, theme: &Theme) -> Style {
     free_style(ground, theme).add_modifier(Modifier::BOLD)
 }
 
-/// The marks of bytes beyond what was requested, as the map shows them.
+/// The marks of the accounts besides requested bytes, as in the map.
 pub fn account_marks(theme: &Theme) -> [(Span<'static>, &'static str); 4] {
     let free = |token, pattern, letter| {
         Span::styled(if theme.is_colorless() { letter } else { pattern }, free_style(token, theme))

@@ -1,7 +1,8 @@
 //! How memory is drawn: charts and the map of blocks in the cells of a terminal, in the colours of a theme.
 //!
-//! [`chart`] draws amounts over time, [`map`] where blocks lie. [`figures`] and [`legend`] say what stands in them, [`pane`]
-//! puts lines in rows, and [`wire`] sends what has changed to the terminal. Nothing here knows a screen or a key.
+//! [`chart`] draws amounts over time, [`map`] shows where blocks lie. [`figures`] and [`legend`] write their numbers
+//! and keys, [`pane`] puts text into rows, and [`wire`] sends changed cells to the terminal. Nothing here knows a
+//! screen or a key binding.
 
 pub mod chart;
 pub mod figures;

@@ -1,4 +1,4 @@
-//! The frame of a pane and the few ways in which panes put text down.
+//! The frame of a pane, and the few ways in which panes write text.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -9,12 +9,12 @@ use unicode_width::UnicodeWidthStr;
 use crate::theme::{Theme, Token};
 use vramlab_model::Level;
 
-/// How a pane is set off from its neighbours.
+/// How a pane is separated from its neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame {
     /// A line around it.
     Box,
-    /// A line above it: where rows and columns are scarce.
+    /// A line above it, where rows and columns are scarce.
     Rule,
 }
 
@@ -23,7 +23,7 @@ pub fn span(theme: &Theme, token: Token, text: impl Into<String>) -> Span<'stati
     Span::styled(text.into(), theme.style(token))
 }
 
-/// What a frame leaves of `area`.
+/// The part of `area` inside a frame.
 pub fn inside(kind: Frame, area: Rect) -> Rect {
     match kind {
         _ if area.is_empty() => area,
@@ -33,13 +33,13 @@ pub fn inside(kind: Frame, area: Rect) -> Rect {
     }
 }
 
-/// Draws the frame of a pane with its title; returns what is left inside.
+/// Draws the frame of a pane with its title, and returns the area inside.
 pub fn frame(kind: Frame, title: Vec<Span<'static>>, border: Style, area: Rect, buf: &mut Buffer) -> Rect {
     let area = area.intersection(buf.area);
     if area.is_empty() {
         return area;
     }
-    // The accent may be bold: a frame is not, nor what a title says in plain text.
+    // The accent may be bold, but a frame and a title's plain text are not.
     let border = border.remove_modifier(Modifier::BOLD);
     let (left, right, top) = (area.left(), area.right() - 1, area.top());
     for x in left..=right {
@@ -64,14 +64,14 @@ pub fn frame(kind: Frame, title: Vec<Span<'static>>, border: Style, area: Rect, 
     line.spans.insert(0, Span::raw(" "));
     line.spans.push(Span::raw(" "));
     let end = buf.set_line(start, top, &line, room).0;
-    // What stands in a line that is faint without colour is not.
+    // Text in a line that is faint without colours is not faint itself.
     for x in start..end {
         buf[(x, top)].modifier.remove(Modifier::DIM);
     }
     inside(kind, area)
 }
 
-/// Takes from what is drawn all that draws the eye: one faint colour on the ground, and no weight.
+/// Makes an area inconspicuous: one faint colour on the ground, and no bold text.
 pub fn mute(theme: &Theme, area: Rect, buf: &mut Buffer) {
     let weight = if theme.is_colorless() { Modifier::DIM } else { Modifier::empty() };
     let style = Style::reset().patch(theme.style(Token::Surface)).fg(theme.color(Token::Border)).add_modifier(weight);
@@ -80,7 +80,7 @@ pub fn mute(theme: &Theme, area: Rect, buf: &mut Buffer) {
     }
 }
 
-/// The token in which something of this level is written.
+/// The token for text of this level.
 pub const fn level_token(level: Level) -> Token {
     match level {
         Level::Info => Token::Text,
@@ -90,12 +90,12 @@ pub const fn level_token(level: Level) -> Token {
     }
 }
 
-/// Puts spans down from the left edge of row `y` (counted inside `area`); returns the column behind them.
+/// Writes spans from the left edge of row `y` (counted inside `area`), and returns the column behind them.
 pub fn put(area: Rect, y: u16, spans: Vec<Span<'static>>, buf: &mut Buffer) -> u16 {
     put_at(area, 0, y, spans, buf)
 }
 
-/// Puts spans down from column `x` of row `y`, both counted inside `area`; returns the column behind them.
+/// Writes spans from column `x` of row `y`, both counted inside `area`, and returns the column behind them.
 pub fn put_at(area: Rect, x: u16, y: u16, spans: Vec<Span<'static>>, buf: &mut Buffer) -> u16 {
     let area = area.intersection(buf.area);
     if y >= area.height || x >= area.width {
@@ -104,7 +104,7 @@ pub fn put_at(area: Rect, x: u16, y: u16, spans: Vec<Span<'static>>, buf: &mut B
     let room = area.width - x;
     let (from, y) = (area.x + x, area.y + y);
     let end = buf.set_line(from, y, &Line::from(shortened(spans, usize::from(room))), room).0;
-    // What aligns figures is no text: a theme that underlines them draws no line through it.
+    // Blanks that align figures are not text: a theme that underlines figures does not underline the blanks.
     for x in from..end {
         if let Some(cell) = buf.cell_mut((x, y)).filter(|cell| cell.symbol() == " ") {
             cell.modifier.remove(Modifier::UNDERLINED);
@@ -113,7 +113,7 @@ pub fn put_at(area: Rect, x: u16, y: u16, spans: Vec<Span<'static>>, buf: &mut B
     end - area.x
 }
 
-/// As much of some spans as `width` cells hold; where text is left out they end in `…`. Blanks at the end are no text.
+/// Shortens spans to `width` cells, ending in `…` if text is left out. Trailing blanks don't count as text.
 pub fn shortened(spans: Vec<Span<'static>>, width: usize) -> Vec<Span<'static>> {
     let cells: usize = spans.iter().map(Span::width).sum();
     let mut blanks = 0;
@@ -140,7 +140,7 @@ pub fn shortened(spans: Vec<Span<'static>>, width: usize) -> Vec<Span<'static>> 
     short
 }
 
-/// A title with as many words behind it as `room` cells hold, the most telling first.
+/// A title followed by as many words as fit into `room` cells, the most important first.
 pub fn title(
     title: &'static str,
     words: impl IntoIterator<Item = (Token, String)>,
@@ -158,8 +158,8 @@ pub fn title(
     line
 }
 
-/// A title with the keys of its panel behind it, each with a word, as many as `room` cells hold: ` ─ v by ─ u sort`. What has
-/// no key is left out.
+/// A title followed by its panel's keys, each with a word, as many as fit into `room` cells: ` ─ v by ─ u sort`. Words
+/// without a key are left out.
 pub fn with_keys<'a>(
     mut title: Vec<Span<'static>>,
     keys: impl IntoIterator<Item = (String, &'a str)>,
@@ -177,14 +177,14 @@ pub fn with_keys<'a>(
     title
 }
 
-/// Writes a remark into the lower line of a box, at its right.
+/// Writes a remark at the right of a box's lower line.
 pub fn remark(text: Span<'static>, area: Rect, buf: &mut Buffer) {
     let inside = Rect { width: area.width.saturating_sub(2), ..area };
     let text = Span::styled(format!(" {} ", text.content), text.style);
     put_right(inside, area.height.saturating_sub(1), vec![text], buf);
 }
 
-/// Puts spans down so that they end at the right edge of row `y`; returns the column where they begin.
+/// Writes spans so that they end at the right edge of row `y`, and returns the column where they begin.
 pub fn put_right(area: Rect, y: u16, spans: Vec<Span<'static>>, buf: &mut Buffer) -> u16 {
     let width = u16::try_from(spans.iter().map(Span::width).sum::<usize>()).unwrap_or(u16::MAX);
     let x = area.width.saturating_sub(width);
@@ -192,7 +192,7 @@ pub fn put_right(area: Rect, y: u16, spans: Vec<Span<'static>>, buf: &mut Buffer
     x
 }
 
-/// Puts entries down from left to right and from row to row of `area`, inside `bounds`; what has no room stays away.
+/// Writes entries from left to right and row by row into `area`, within `bounds`. Entries without room are left out.
 pub fn flow(entries: impl IntoIterator<Item = Vec<Span<'static>>>, area: Rect, bounds: Rect, buf: &mut Buffer) {
     let area = area.intersection(bounds);
     let mut next = (0, 0);
@@ -202,13 +202,13 @@ pub fn flow(entries: impl IntoIterator<Item = Vec<Span<'static>>>, area: Rect, b
     }
 }
 
-/// Whether [`flow`] has room for all entries in `area`.
+/// True if [`flow`] has room for all entries in `area`.
 pub fn flows(entries: &[Vec<Span<'static>>], area: Rect) -> bool {
     let mut next = (0, 0);
     entries.iter().all(|entry| place(entry, &mut next, area).is_some())
 }
 
-/// Where an entry stands whose row has room from `next` on, which moves behind it; `None` where there is no room.
+/// Finds the position of an entry from `next` on, and moves `next` behind it; `None` if there is no room.
 fn place(entry: &[Span<'static>], next: &mut (u16, u16), area: Rect) -> Option<(u16, u16)> {
     let width = u16::try_from(entry.iter().map(Span::width).sum::<usize>()).unwrap_or(u16::MAX);
     let (x, y) = *next;
@@ -217,13 +217,12 @@ fn place(entry: &[Span<'static>], next: &mut (u16, u16), area: Rect) -> Option<(
     (y < area.height && width <= area.width).then_some((x, y))
 }
 
-/// As much of `text` as `width` cells hold; one that is cut ends in `…`.
+/// Shortens `text` to `width` cells, ending in `…` if it is cut.
 pub fn cut(text: &str, width: usize) -> String {
     if text.width() <= width { text.to_owned() } else { cut_off(text, width) }
 }
 
-/// As much of a sentence as `width` cells hold: up to the end of a part of it where that leaves more than half of them in use, else as
-/// [`cut`] has it.
+/// Shortens a sentence to `width` cells: after a clause if that uses more than half of the cells, otherwise like [`cut`].
 pub fn cut_sentence(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
@@ -233,7 +232,7 @@ pub fn cut_sentence(text: &str, width: usize) -> String {
     ends.last().filter(|part| 2 * part.width() > width).map_or_else(|| cut_off(text, width), str::to_owned)
 }
 
-/// The beginning of `text` and `…`, in `width` cells.
+/// The beginning of `text` followed by `…`, in `width` cells.
 fn cut_off(text: &str, width: usize) -> String {
     let mut short = String::new();
     for symbol in text.chars() {
@@ -250,7 +249,7 @@ fn cut_off(text: &str, width: usize) -> String {
     short
 }
 
-/// As much of the end of `text` as `width` cells hold: of a path, where it leads.
+/// Shortens `text` from the front to `width` cells, which keeps the end of a path.
 pub fn cut_front(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
@@ -259,7 +258,7 @@ pub fn cut_front(text: &str, width: usize) -> String {
     cut(&backwards, width).chars().rev().collect()
 }
 
-/// As much of a name as `width` cells hold: of `function (file:line)` the function stays, and of the path where it leads.
+/// Shortens a name to `width` cells. Of `function (file:line)` it keeps the function and the end of the path.
 pub fn cut_name(text: &str, width: usize) -> String {
     if let Some(frame) = cut_frame(text, width) {
         return frame;
@@ -280,10 +279,10 @@ pub fn cut_name(text: &str, width: usize) -> String {
     }
 }
 
-/// As much of `file.py:12 function` as `width` cells hold: the line stays where it can, because it tells calls of one file apart.
-/// `None` of anything else, and of what fits whole.
+/// Shortens `file.py:12 function` to `width` cells. It keeps the line if it can, because the line tells calls of one
+/// file apart. `None` for any other text, and for text that fits.
 fn cut_frame(text: &str, width: usize) -> Option<String> {
-    /// Cells of a file and of a function at least.
+    /// The fewest cells of a file and of a function.
     const LEAST: usize = 4;
     let (place, function) = text.split_once(' ').filter(|_| text.width() > width)?;
     let (file, line) = place.rsplit_once(':').filter(|(_, line)| line.parse::<u32>().is_ok())?;
@@ -292,19 +291,19 @@ fn cut_frame(text: &str, width: usize) -> Option<String> {
     let Some(both) = room.checked_sub(1).filter(|both| *both >= 2 * LEAST) else {
         return Some(if room >= LEAST { cut(file, room) + &line } else { cut(text, width) });
     };
-    // What a function leaves is the file's, and the other way round.
+    // Cells that the function does not need go to the file, and the other way round.
     let half = both / 2;
     let files = both.saturating_sub(function.width().min(both - half)).min(file.width());
     Some(format!("{}{line} {}", cut(file, files), cut(function, both - files)))
 }
 
-/// As much of a dotted name as `width` cells hold. What comes before the number of a layer is the same in all of them and goes
-/// first, then the middle: the layer at the begin tells names apart, and so does what is held of it at the end.
+/// Shortens a dotted name to `width` cells. First it drops the part before the layer's number, which is the same for
+/// all layers, then the middle: the layer at the beginning and the end of the name tell names apart.
 fn cut_module(text: &str, width: usize) -> String {
     let numbered = |part: &str| part.starts_with(|symbol: char| symbol.is_ascii_digit() || symbol == '*');
     let parts: Vec<&str> = text.split('.').collect();
     let from = parts.iter().position(|part| numbered(part)).unwrap_or(0);
-    // The sign stands once: a name that begins with a number has lost what comes before it anyway.
+    // Only one sign is needed: a name that begins with a number has already lost the part before it.
     let text = parts[from..].join(".");
     if from > 0 && text.width() < width {
         return format!("…{text}");
@@ -317,8 +316,8 @@ fn cut_module(text: &str, width: usize) -> String {
     format!("{}{}", cut(&text, head), end.trim_start_matches('…'))
 }
 
-/// How many bytes of the beginning of a word that is longer than a line stand in the line: up to the last sign between its
-/// parts, unless that leaves most of the line empty.
+/// How many bytes of a word that is longer than a line go into the line: up to the last separator in it, unless that
+/// leaves most of the line empty.
 fn word_end(head: &str, width: usize) -> usize {
     let behind = |signs: &[char]| {
         let end = head.rfind(signs).map(|at| at + 1)?;
@@ -327,10 +326,11 @@ fn word_end(head: &str, width: usize) -> usize {
     [&[',', ';', '/'][..], &['='], &[':'], &['_', '-', '.']].into_iter().find_map(behind).unwrap_or(head.len())
 }
 
-/// What stands behind a figure and belongs to it.
+/// Units, which stay with the figure before them.
 const UNITS: [&str; 9] = ["%", "B", "KiB", "MiB", "GiB", "TiB", "ms", "s", "µs"];
 
-/// The words of a paragraph, each with the blanks behind it; a figure and its unit are one, where a line of `width` cells has room.
+/// The words of a paragraph, each with the blanks behind it. A figure and its unit count as one word if they fit in a
+/// line of `width` cells.
 fn words(paragraph: &str, width: usize) -> Vec<&str> {
     let mut words: Vec<&str> = Vec::new();
     let mut begin = 0;
@@ -344,7 +344,7 @@ fn words(paragraph: &str, width: usize) -> Vec<&str> {
                     && last.trim_end().ends_with(|end: char| end.is_ascii_digit())
                     && last.width() + word.trim_end().width() <= width =>
             {
-                // The two lie side by side.
+                // The two words are adjacent.
                 *last = &paragraph[at - last.len()..begin];
             }
             _ => words.push(word),
@@ -353,8 +353,8 @@ fn words(paragraph: &str, width: usize) -> Vec<&str> {
     words
 }
 
-/// Cuts `text` into lines of at most `width` cells: at spaces, though not between a figure and its unit, and a word that is longer than
-/// a line between its parts.
+/// Wraps `text` into lines of at most `width` cells: at spaces, but not between a figure and its unit. A word that is
+/// longer than a line is broken at its separators.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     if width == 0 {
@@ -379,7 +379,7 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Breaks a word that is longer than a line: what is left of it, with the blanks behind it, fits one.
+/// Breaks a word that is longer than a line. The rest that stays in `word`, with the blanks behind it, fits one line.
 fn break_word(word: &mut String, width: usize, lines: &mut Vec<String>) {
     while word.trim_end().width() > width {
         let mut head = String::new();

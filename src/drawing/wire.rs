@@ -1,9 +1,10 @@
-//! Cells to bytes, with as few as it takes.
+//! Encodes cells in as few bytes as possible.
 //!
-//! Ratatui's own backend repeats both colours in full whenever either changes; nearly half of a frame was that. This
-//! one says only what changes, and nothing about the foreground of a blank. What looks alike in a row is drawn together: to move costs
-//! less than a colour. Blanks in a row are erased at once: that leaves them in the colour in force, on every terminal but those that
-//! [`erases_in_colour`] knows of. Where an area fills many cells of a row, they are erased in its colour.
+//! Ratatui's own backend repeats both colours in full whenever either changes; that was nearly half of a frame. This
+//! backend sends only what changes, and no foreground for blanks. Cells of a row that look alike are drawn together,
+//! because moving costs less than a colour. Runs of blanks are erased with one command, which leaves them in the
+//! current colour on every terminal that [`erases_in_colour`] does not exclude. An area that fills many cells of a row
+//! is erased in its colour.
 
 use std::io::{self, Write};
 
@@ -15,13 +16,13 @@ use unicode_width::UnicodeWidthStr;
 
 use vramlab_user_input::is_safe;
 
-/// A backend that draws cells with the fewest bytes and leaves the rest to [`CrosstermBackend`].
+/// A backend that draws cells with few bytes and leaves the rest to [`CrosstermBackend`].
 #[derive(Debug)]
 pub struct WireBackend<W: Write> {
     inner: CrosstermBackend<W>,
-    /// The frame under way.
+    /// The current frame.
     out: Vec<u8>,
-    /// Blanks are erased.
+    /// True if blanks are erased with a command.
     erases: bool,
 }
 
@@ -31,7 +32,7 @@ impl<W: Write> WireBackend<W> {
         Self { inner: CrosstermBackend::new(writer), out: Vec::new(), erases: true }
     }
 
-    /// The same that erases, or writes every blank.
+    /// The same backend, which erases blanks or writes each of them.
     #[must_use]
     pub fn erasing(self, erases: bool) -> Self {
         Self { erases, ..self }
@@ -113,7 +114,7 @@ impl<W: Write> Backend for WireBackend<W> {
 }
 
 impl<W: Write> WireBackend<W> {
-    /// Draws cells of one row. Those that look alike are drawn together, as moving costs less than colours do.
+    /// Draws cells of one row. Cells that look alike are drawn together, because moving costs less than colours.
     fn draw_row(&mut self, y: u16, row: &[(u16, &Cell)], pen: &mut Pen) {
         let (erases, out) = (self.erases, &mut self.out);
         let follows =
@@ -140,14 +141,14 @@ impl<W: Write> WireBackend<W> {
     }
 }
 
-/// What of a pen's style is seen of a cell.
+/// Which part of a pen's style is visible in a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CellLook {
-    /// All of it.
+    /// The whole style.
     Text,
-    /// The background: nothing is in it.
+    /// Only the background: the cell is blank.
     Blank,
-    /// All of it, or the foreground as a background: an area fills it.
+    /// The foreground fills the cell, so it can be drawn as a background too.
     Filled,
 }
 
@@ -156,12 +157,12 @@ impl CellLook {
         if is_blank(cell) {
             return Self::Blank;
         }
-        // The terminal's own colour of text can't be that of a background.
+        // The terminal's own text colour can't be a background.
         let filled = cell.symbol() == "█" && cell.modifier.is_empty() && cell.fg != Color::Reset;
         if filled { Self::Filled } else { Self::Text }
     }
 
-    /// Whether a pen draws both without a change.
+    /// True if a pen draws both cells without a change.
     fn are_one(a: &Cell, b: &Cell) -> bool {
         let look = Self::of(a);
         look == Self::of(b) && (look == Self::Blank || a.fg == b.fg) && (a.bg, a.modifier) == (b.bg, b.modifier)
@@ -175,14 +176,14 @@ struct CellRun<'a> {
     count: u16,
     look: CellLook,
     cells: &'a [(u16, &'a Cell)],
-    /// The first of them.
+    /// The first cell.
     cell: &'a Cell,
 }
 
 impl<'a> CellRun<'a> {
-    /// Fewer blanks are written: to erase them and go on behind them takes as many bytes.
+    /// Shorter runs of blanks are written: erasing them and moving behind them takes as many bytes.
     const ERASED: u16 = 12;
-    /// Fewer cells of an area are written: to erase them the background changes, and after them back; one takes three bytes.
+    /// Shorter areas are written: erasing them changes the background twice, and a written cell takes three bytes.
     const WIDE: u16 = 16;
 
     fn of(cells: &'a [(u16, &'a Cell)]) -> Option<Self> {
@@ -190,12 +191,12 @@ impl<'a> CellRun<'a> {
         Some(Self { x, count: u16::try_from(cells.len()).unwrap_or(u16::MAX), look: CellLook::of(cell), cells, cell })
     }
 
-    /// An area that is drawn as a background.
+    /// True for an area that is drawn as a background.
     const fn is_wide(&self, erases: bool) -> bool {
         erases && self.count >= Self::WIDE
     }
 
-    /// Whether the pen draws it as it is.
+    /// True if the pen's style is right for the run.
     fn fits(&self, pen: &Pen, erases: bool) -> bool {
         let cell = self.cell;
         match self.look {
@@ -208,24 +209,24 @@ impl<'a> CellRun<'a> {
         }
     }
 
-    /// Whether the pen draws it now: blanks only where it is, or where it is going.
+    /// True if the pen should draw the run now. Blanks are drawn only where the pen is, or on its way.
     fn is_due(&self, pen: &Pen, y: u16, next: Option<&Self>, erases: bool) -> bool {
         let goes_on = || next.is_some_and(|next| self.leads_to(next) && next.fits(pen, erases));
         self.fits(pen, erases) && (self.look != CellLook::Blank || pen.at == Some((self.x, y)) || goes_on())
     }
 
-    /// A few blanks just before it.
+    /// True for a few blanks just before `next`.
     fn leads_to(&self, next: &Self) -> bool {
         let follows = self.x.checked_add(self.count) == Some(next.x);
         self.look == CellLook::Blank && self.count < Self::ERASED && follows && next.look != CellLook::Blank
     }
 
-    /// Whether a pen that draws `next` draws these blanks.
+    /// True if a pen that draws `next` can draw these blanks.
     fn looks_like(&self, next: &Self) -> bool {
         next.look == CellLook::Text && (self.cell.bg, self.cell.modifier) == (next.cell.bg, next.cell.modifier)
     }
 
-    /// Makes the pen draw it.
+    /// Gives the pen the run's style.
     fn take_style(&self, pen: &mut Pen, erases: bool, out: &mut Vec<u8>) {
         if self.look == CellLook::Filled && self.is_wide(erases) {
             let mut cell = Cell::EMPTY;
@@ -236,26 +237,26 @@ impl<'a> CellRun<'a> {
         }
     }
 
-    /// Draws it where the pen is, which fits.
+    /// Draws the run at the pen, whose style is right.
     fn draw(&self, pen: &mut Pen, erases: bool, out: &mut Vec<u8>) {
         let blank = self.look == CellLook::Blank || self.look == CellLook::Filled && pen.background == self.cell.fg;
         if blank && erases && self.count >= Self::ERASED {
-            // The cursor stays.
+            // The cursor does not move.
             let _ = write!(out, "\x1b[{}X", self.count);
             return;
         }
         for (_, cell) in self.cells {
             out.extend_from_slice(if blank { b" " } else { shown(cell.symbol()).as_bytes() });
         }
-        // Behind a wide symbol the next cell is addressed explicitly.
+        // After a wide symbol the next cell is addressed explicitly.
         let is_wide = |(_, cell): &(u16, &Cell)| !cell.symbol().is_ascii() && cell.symbol().width() != 1;
         let follows = !self.cells.last().is_some_and(is_wide);
         pen.at = pen.at.filter(|_| follows).map(|(x, y)| (x.saturating_add(self.count), y));
     }
 }
 
-/// Whether a terminal that calls itself so leaves what it erases in the colour in force. GNU screen does only where it was told
-/// to; tmux, which takes the same name, does.
+/// True if a terminal of this name erases in the current colour. GNU screen does so only if it was configured to; tmux,
+/// which uses the same name, does.
 #[must_use]
 pub fn erases_in_colour(variable: impl Fn(&str) -> Option<String>) -> bool {
     let is_set = |name| variable(name).is_some_and(|value| !value.is_empty());
@@ -264,17 +265,17 @@ pub fn erases_in_colour(variable: impl Fn(&str) -> Option<String>) -> bool {
     !is_screen && !is_set("STY") && !term.starts_with("vt") && term != "dumb"
 }
 
-/// Nothing of a cell is seen but what lies behind it.
+/// True if only the background of a cell is visible.
 fn is_blank(cell: &Cell) -> bool {
     cell.symbol() == " " && !cell.modifier.intersects(VISIBLE_ON_BLANKS)
 }
 
-/// What a terminal may be sent of a symbol that came from a file: one that would command it is not shown.
+/// The symbol as it may be sent to a terminal. A symbol from a file that would be a terminal command is not shown.
 fn shown(symbol: &str) -> &str {
     if symbol.chars().all(is_safe) { symbol } else { "?" }
 }
 
-/// Where the terminal's cursor stands and how it would draw. Each frame begins and ends with the default style.
+/// The position of the terminal's cursor and its current style. Each frame begins and ends with the default style.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Pen {
     at: Option<(u16, u16)>,
@@ -283,7 +284,7 @@ struct Pen {
     modifier: Modifier,
 }
 
-/// A text in a style, for a terminal that shows no screen: nothing of the style is left behind it.
+/// A text in a style, for output without a screen. The style ends with the text.
 #[must_use]
 pub fn dressed(text: &str, style: Style) -> String {
     let mut cell = Cell::new("x");
@@ -304,7 +305,7 @@ const MODIFIERS: [(Modifier, u8, u8); 5] = [
     (Modifier::UNDERLINED, 4, 24),
     (Modifier::REVERSED, 7, 27),
 ];
-/// What shows the foreground even of a blank.
+/// Modifiers that show the foreground even on blanks.
 const VISIBLE_ON_BLANKS: Modifier = Modifier::UNDERLINED.union(Modifier::REVERSED).union(Modifier::CROSSED_OUT);
 
 impl Pen {
@@ -323,7 +324,7 @@ impl Pen {
         let mut codes = Codes::default();
         let gone = self.modifier.difference(cell.modifier);
         if gone.intersects(Modifier::BOLD | Modifier::DIM) {
-            // One code ends both.
+            // One code ends both bold and dim.
             self.modifier.remove(Modifier::BOLD | Modifier::DIM);
         }
         for (modifier, _, off) in MODIFIERS {
@@ -350,7 +351,7 @@ impl Pen {
     }
 }
 
-/// The parameters of one "select graphic rendition".
+/// The parameters of one "select graphic rendition" sequence.
 #[derive(Debug, Default)]
 struct Codes(String);
 
@@ -455,7 +456,7 @@ mod tests {
     }
 
     fn any_buffer() -> impl Strategy<Value = Buffer> {
-        // Some cells by themselves, some in rows that are erased.
+        // Single cells, and rows of cells that are erased.
         let run = (any_cell(), prop_oneof![Just(1), 1usize..40]);
         prop::collection::vec(run, 160).prop_map(|runs| {
             let mut buf = Buffer::empty(Rect::new(0, 0, 40, 4));
@@ -468,7 +469,7 @@ mod tests {
     }
 
     proptest! {
-        /// A terminal that reads the bytes of two frames shows the second one.
+        /// A terminal that reads the bytes of two frames shows the second frame.
         #[test]
         fn the_terminal_shows_the_buffer(first in any_buffer(), second in any_buffer()) {
             let mut parser = vt100::Parser::new(4, 40, 0);

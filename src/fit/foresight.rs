@@ -1,4 +1,4 @@
-//! How long a search on the processor will take, before it begins: the same search where nothing is computed.
+//! Predicts how long a search on the processor will take, by doing the same search without computation.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -9,19 +9,19 @@ use super::{
 use crate::model::Micros;
 use crate::session::LabSpec;
 
-/// What a search will take.
+/// The forecast for a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SearchForecast {
-    /// About how long it takes, at least, in microseconds.
+    /// A lower estimate of its time, in microseconds.
     pub time: Micros,
-    /// Runs that it tries.
+    /// The number of runs that it tries.
     pub probes: usize,
-    /// The search was looked at to its end.
+    /// True if the search was simulated to its end.
     pub whole: bool,
 }
 
-/// Goes through a search on the processor without computing anything, for `patience` at most; the combinations of switches as
-/// well where `switches` says so. `None` for a search elsewhere, and for one that fails: it says so itself.
+/// Simulates a search on the processor for `patience` at most, including the combinations of switches if `switches`.
+/// `None` for a search elsewhere, or one that fails, which will report the error itself.
 #[must_use]
 pub fn foresee(spec: &LabSpec, steps: u64, switches: bool, patience: Duration) -> Option<SearchForecast> {
     let simulated = spec.without_arithmetic()?;
@@ -55,7 +55,8 @@ fn of_costed(costed: &CandidateCost, steps: u64) -> u64 {
     costed.figures().map_or(0, |figures| whole(figures, steps))
 }
 
-/// Runs that end for want of memory take half a step there, at the pace of the largest that fits.
+/// The time of the search. Runs that end because memory is short take half a step there, at the pace of the largest
+/// batch that fits.
 fn time_of(largest: &Largest, steps: u64) -> u64 {
     let fitting = |outcome: &ProbeOutcome| match outcome {
         ProbeOutcome::Fits(figures) => Some(figures.step.0),
@@ -87,7 +88,7 @@ mod tests {
         let of = |mebibytes| foresee(&spec(mebibytes), 2, false, Duration::from_secs(60)).unwrap();
         let (less, more) = (of(24), of(96));
         assert!(less.whole && less.probes > 4 && less.time > Micros(0), "{less:?}");
-        // Four times the memory holds a larger batch, which takes longer.
+        // Four times the memory fits a larger batch, which takes longer.
         assert!(more.time > less.time && more.probes > less.probes, "{less:?} {more:?}");
         let cut = foresee(&spec(24), 2, false, Duration::ZERO).unwrap();
         assert!(!cut.whole && cut.probes < less.probes, "{cut:?}");

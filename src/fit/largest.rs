@@ -5,27 +5,27 @@ use crate::session::LabSpec;
 use crate::train::Config;
 use crate::workload::BatchSize;
 
-/// The outcome of a search.
+/// The result of a search.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Largest {
-    /// The largest batch that was seen to fit, in samples; `None`: none did.
+    /// The largest batch that was seen to fit, in samples; `None` if none did.
     pub batch: Option<usize>,
-    /// Everything that was tried, in that order.
+    /// All probes in order.
     pub probes: Vec<Probe>,
     /// Batches below the largest that do not fit.
     pub holes: Vec<usize>,
-    /// The search went to its end: the next batches do not fit.
+    /// True if the search was completed: the next batches don't fit.
     pub complete: bool,
 }
 
 impl Largest {
-    /// The probe of the largest batch.
+    /// The probe of the largest batch that fits.
     #[must_use]
     pub fn best(&self) -> Option<&Probe> {
         self.probes.iter().find(|probe| Some(probe.batch) == self.batch)
     }
 
-    /// The smallest batch above the largest that was tried: why it does not fit.
+    /// The probe of the smallest larger batch that was tried, which says why it does not fit.
     #[must_use]
     pub fn beyond(&self) -> Option<&Probe> {
         let largest = self.batch.unwrap_or(0);
@@ -33,9 +33,9 @@ impl Largest {
     }
 }
 
-/// Looks for the largest batch of `spec` whose first `steps` steps go through, beginning with its own.
+/// Searches for the largest batch of `spec` whose first `steps` steps go through, beginning with its own.
 ///
-/// Batches are whole micro-batches: with accumulation over n of them, multiples of n.
+/// Batches are whole micro-batches: with accumulation over n micro-batches, multiples of n.
 ///
 /// # Errors
 /// See [`probe()`].
@@ -60,13 +60,13 @@ struct LargestSearch<'a> {
     steps: u64,
     terms: Terms,
     control: &'a Control<'a>,
-    /// Samples of which batches are multiples.
+    /// Batches are multiples of this many samples.
     unit: usize,
     found: Largest,
 }
 
 impl LargestSearch<'_> {
-    /// Whether a batch of so many units fits; `None`: it was stopped.
+    /// Whether a batch of this many units fits; `None` if the search was stopped.
     fn fits(&mut self, units: usize) -> Result<Option<bool>, FitError> {
         let batch = units * self.unit;
         if let Some(known) = self.found.probes.iter().find(|probe| probe.batch == batch) {

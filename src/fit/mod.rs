@@ -1,7 +1,7 @@
 //! What fits: the largest batch under a limit, and the cheapest combination of switches for a batch.
 //!
-//! Every probe is a run of its own from a clean state ([`session::Headless`](crate::session::Headless)): what the allocator
-//! kept of one would decide whether the next one fits.
+//! Every probe is a run of its own from a clean state ([`session::Headless`](crate::session::Headless)): what the
+//! allocator kept from one run would decide whether the next one fits.
 
 mod control;
 mod error;

@@ -1,4 +1,4 @@
-//! What combinations of switches cost: peak of memory against time of a step.
+//! The cost of combinations of switches: peak memory against time per step.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,15 +11,15 @@ use crate::model::Remedy;
 use crate::model::advice::{self, MEASURES, Measure};
 use crate::session::{DeviceChoice, LabSpec, Scene, Setup, Switch, settings};
 
-/// A switch more must gain as much, in time or in peak of reserved memory.
+/// The least gain of one more switch, in time or in the reserved peak, as a share.
 const WORTH: f64 = 0.02;
 
 /// A combination of switches.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
-    /// All switches.
+    /// The values of all switches.
     pub setup: Setup,
-    /// Those that stand otherwise than in the spec, and their values.
+    /// The switches whose values differ from the spec's, with their values.
     pub changed: Vec<(Switch, String)>,
 }
 
@@ -28,12 +28,12 @@ pub struct Candidate {
 pub struct CandidateCost {
     /// The combination.
     pub candidate: Candidate,
-    /// What came of it.
+    /// The result.
     pub outcome: ProbeOutcome,
 }
 
 impl CandidateCost {
-    /// Its figures, where it fits.
+    /// The figures, if the combination fits.
     #[must_use]
     pub const fn figures(&self) -> Option<&ProbeFigures> {
         match &self.outcome {
@@ -43,31 +43,31 @@ impl CandidateCost {
     }
 }
 
-/// The outcome of trying combinations.
+/// The result of trying combinations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pareto {
-    /// Everything that was tried, fewest changes first.
+    /// All combinations that were tried, fewest changes first.
     pub tried: Vec<CandidateCost>,
-    /// All combinations were tried.
+    /// True if all combinations were tried.
     pub complete: bool,
 }
 
 impl Pareto {
-    /// Those that fit, are worth their switches, and that no other one beats, the fastest first: its first one is the cheapest
-    /// combination that fits.
+    /// The combinations that fit, are worth their switches, and are not beaten by any other, the fastest first. The
+    /// first is the cheapest combination that fits.
     #[must_use]
     pub fn front(&self) -> Vec<&CandidateCost> {
         front(worthwhile(&self.tried))
     }
 }
 
-/// Of what fits, what nothing beats in both peak of reserved memory and time, the fastest first. Of equals the one with the
-/// fewest changes stands.
+/// The combinations that fit and that no other beats in both the reserved peak and time, the fastest first. Of equal
+/// ones, the one with fewest changes.
 #[must_use]
 pub fn front<'a>(tried: impl IntoIterator<Item = &'a CandidateCost>) -> Vec<&'a CandidateCost> {
     let mut fitting: Vec<(&CandidateCost, &ProbeFigures)> =
         tried.into_iter().filter_map(|costed| Some((costed, costed.figures()?))).collect();
-    // A stable order: what comes first has fewer changes.
+    // The sort is stable, so combinations with fewer changes come first.
     fitting.sort_by_key(|(costed, figures)| (figures.step, figures.peak_reserved, costed.candidate.changed.len()));
     let mut front: Vec<&CandidateCost> = Vec::new();
     let mut lowest = None;
@@ -80,8 +80,8 @@ pub fn front<'a>(tried: impl IntoIterator<Item = &'a CandidateCost>) -> Vec<&'a 
     front
 }
 
-/// Of what fits, what gains something over every combination of fewer switches, or as many: one that comes within [`WORTH`] of it
-/// in peak and in time makes it idle.
+/// The combinations that fit and gain something over every combination with as many switches or fewer. A combination is
+/// dropped if such a one comes within [`WORTH`] of it in both peak and time.
 #[must_use]
 pub fn worthwhile(tried: &[CandidateCost]) -> Vec<&CandidateCost> {
     let mut fitting: Vec<(&CandidateCost, &ProbeFigures)> =
@@ -99,13 +99,13 @@ pub fn worthwhile(tried: &[CandidateCost]) -> Vec<&CandidateCost> {
     kept.into_iter().map(|(costed, _)| costed).collect()
 }
 
-/// Whether `known` is as good as `other`, but for [`WORTH`].
+/// True if `known` is as good as `other`, within [`WORTH`].
 #[expect(clippy::cast_precision_loss, reason = "bytes and microseconds of a step")]
 fn within(known: u64, other: u64) -> bool {
     known as f64 <= other as f64 * (1.0 + WORTH)
 }
 
-/// Combinations that are worth a try from `spec` on, fewest changes first; as it stands is the first.
+/// Combinations worth trying, starting from `spec`, fewest changes first. The first is `spec` itself.
 #[must_use]
 pub fn candidates(spec: &LabSpec) -> Vec<Candidate> {
     let mut all = vec![Candidate { setup: spec.setup(), changed: Vec::new() }];
@@ -119,14 +119,14 @@ pub fn candidates(spec: &LabSpec) -> Vec<Candidate> {
     all
 }
 
-/// `base` with a measure more; `None` where it is no trade there.
+/// `base` with one more measure; `None` if that is not a trade there.
 fn trade(spec: &LabSpec, base: &Candidate, measure: &Measure) -> Option<Candidate> {
     let scene = Scene::of(spec, &base.setup.config);
     let standing = settings(&base.setup, &base.setup, &scene);
     if measure.trades(&standing) { flip(base, measure.remedy()) } else { None }
 }
 
-/// `base` after a flip; `None` where it can't be made.
+/// `base` after a flip; `None` if the flip is not possible.
 fn flip(base: &Candidate, remedy: Remedy) -> Option<Candidate> {
     let Remedy::Flip { switch, value } = remedy else { return None };
     let switch = Switch::named(&switch)?;
@@ -137,19 +137,20 @@ fn flip(base: &Candidate, remedy: Remedy) -> Option<Candidate> {
     Some(Candidate { setup, changed })
 }
 
-/// `base` with all that takes no time; `None` where it has that, or nothing of it is there.
+/// `base` with all measures that take no time; `None` if it has them already, or none exists.
 fn with_what_is_free(spec: &LabSpec, base: &Candidate) -> Option<Candidate> {
     let free = MEASURES.iter().filter(|measure| measure.free);
     free.fold(None, |changed, measure| trade(spec, changed.as_ref().unwrap_or(base), measure).or(changed))
 }
 
-/// `base` with expandable segments beside what its allocator settings are; `None` where they are on.
+/// `base` with expandable segments in addition to its allocator settings; `None` if they are on.
 fn expandable(spec: &LabSpec, base: &Candidate) -> Option<Candidate> {
     let standing = settings(&base.setup, &base.setup, &Scene::of(spec, &base.setup.config));
     flip(base, advice::expandable_segments(&standing, base.setup.torch)?)
 }
 
-/// Tries combinations of switches on the batch of `spec`, `steps` steps each: on a simulated device several at a time.
+/// Tries combinations of switches on the batch of `spec`, with `steps` steps each. On a simulated device several are
+/// tried at a time.
 ///
 /// # Errors
 /// See [`probe()`].
@@ -158,15 +159,15 @@ pub fn pareto(spec: &LabSpec, steps: u64, terms: Terms, control: &Control<'_>) -
     let mut total = first.len();
     let done = AtomicUsize::new(0);
     let mut all = Pareto { tried: cost(spec, first, steps, terms, (control, &done, total))?, complete: false };
-    // What takes no time is no other combination, and expandable segments move the peak of reserved memory alone: both are tried on top of
-    // the combinations that turn out best.
+    // Measures that take no time don't make another combination, and expandable segments change only the reserved peak.
+    // Both are tried on top of the combinations that turn out best.
     let on_top: [fn(&LabSpec, &Candidate) -> Option<Candidate>; 2] = [with_what_is_free, expandable];
     for with in on_top {
         if control.is_stopped() {
             break;
         }
         let best = all.front().into_iter().filter_map(|costed| with(spec, &costed.candidate));
-        // What did not fit for want of one piece may fit so; as it stands is the one that people ask about.
+        // A combination that failed for lack of one large piece may fit with these. The spec itself is what people ask about.
         let as_is = all.tried.first().and_then(|costed| with(spec, &costed.candidate));
         let mut more: Vec<Candidate> = best.collect();
         more.extend(as_is.filter(|candidate| !more.contains(candidate)));
@@ -207,7 +208,7 @@ fn cost(
     };
     let tried = match spec.device {
         DeviceChoice::Sim(_) => candidates.into_par_iter().filter_map(attempt).collect(),
-        // A real device has its memory and its time once.
+        // A real device has its memory and its time only once.
         DeviceChoice::Cpu | DeviceChoice::Cuda(_) => candidates.into_iter().filter_map(attempt).collect(),
     };
     match failed.into_inner() {
@@ -216,7 +217,7 @@ fn cost(
     }
 }
 
-/// `spec` with all switches as in `setup`; `None` where its allocator settings are refused.
+/// `spec` with the switches of `setup`; `None` if its allocator settings are refused.
 pub(super) fn spec_of(spec: &LabSpec, setup: &Setup) -> Option<LabSpec> {
     Some(LabSpec {
         config: setup.config,

@@ -1,4 +1,4 @@
-//! One run from a clean state: whether its steps go through, and their figures.
+//! A probe: one run from a clean state, to see whether its steps go through, with their figures.
 
 use serde::Serialize;
 
@@ -8,36 +8,36 @@ use crate::session::{BuildError, Headless, LabSpec, Speed};
 use crate::train::{Config, OnOom, TrainError};
 use crate::units::Bytes;
 
-/// Steps of a probe by default: the optimizer's state is created in the first, the second is the first to carry
-/// it, and where memory is short the cache, given back meanwhile, is cut otherwise in each of the next ones.
+/// The default number of steps in a probe. The first step creates the optimizer's state, and the second is the first to
+/// carry it. If memory is short, the cache is released meanwhile and cut differently in each of the next steps.
 pub const STEPS: u64 = 4;
 
-/// How a front end words things: this room has no words for keys or flags.
+/// The front end's wording, because this room has no words for keys or flags.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
-    /// Why a request failed, in a sentence; empty where the view does not say.
+    /// Why a request failed, in a sentence; empty if the view does not say.
     pub why: fn(&View) -> String,
 }
 
-/// A run that was tried.
+/// A probe and its result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Probe {
-    /// Samples of a step.
+    /// Samples per step.
     pub batch: usize,
-    /// What came of it.
+    /// The result.
     #[serde(flatten)]
     pub outcome: ProbeOutcome,
 }
 
 impl Probe {
-    /// Whether all steps went through.
+    /// True if all steps went through.
     #[must_use]
     pub const fn fits(&self) -> bool {
         matches!(self.outcome, ProbeOutcome::Fits(_))
     }
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum ProbeOutcome {
@@ -45,15 +45,15 @@ pub enum ProbeOutcome {
     Fits(ProbeFigures),
     /// Memory ran out.
     OutOfMemory {
-        /// Steps that went through before; `None`: the model was not made.
+        /// How many steps went through before; `None` if the model was not built.
         step: Option<u64>,
         /// Why, in a sentence.
         why: String,
-        /// What the allocator had done by then.
+        /// How often memory had been short by then.
         #[serde(flatten)]
         retries: Retries,
     },
-    /// It can't be trained so, with any memory.
+    /// The configuration can't be trained, with any amount of memory.
     Refused {
         /// Why, in a sentence.
         why: String,
@@ -65,20 +65,20 @@ pub enum ProbeOutcome {
 /// How often memory was short.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Retries {
-    /// Requests that were served only after everything cached was given back, or not at all.
+    /// Requests that were served only after everything cached was released, or not at all.
     pub num_alloc_retries: i64,
-    /// Requests that failed, those included that a library did without.
+    /// Requests that failed, including those that a library could do without.
     pub num_ooms: i64,
 }
 
-/// The outcome of a run.
+/// The figures of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ProbeFigures {
-    /// The most that was allocated, in bytes.
+    /// The most bytes that were allocated.
     pub peak_allocated: Bytes,
-    /// The most that was reserved, in bytes.
+    /// The most bytes that were reserved.
     pub peak_reserved: Bytes,
-    /// The median step after the first, which is longer, in microseconds.
+    /// The median time of a step, without the first one, which is longer, in microseconds.
     #[serde(rename = "step_us")]
     pub step: Micros,
     /// How often memory was short.
@@ -86,13 +86,13 @@ pub struct ProbeFigures {
     pub retries: Retries,
 }
 
-/// Runs `steps` steps (one at least) as `spec` says, from a clean state.
+/// Runs `steps` steps (at least one) as `spec` says, from a clean state.
 ///
 /// # Errors
-/// All but a lack of memory and a configuration that can't be trained.
+/// All errors except a lack of memory and a configuration that can't be trained.
 pub fn probe(spec: &LabSpec, steps: u64, terms: Terms, control: &Control<'_>) -> Result<ProbeOutcome, FitError> {
     let refused = |error: &TrainError| ProbeOutcome::Refused { why: error.to_string() };
-    // A batch that halves itself would fit as another one.
+    // A batch that halves itself would fit as another batch.
     let config = Config { on_oom: OnOom::Stop, ..spec.config };
     let mut run = match Headless::start(LabSpec { config, speed: Speed::Max, ..spec.clone() }) {
         Ok(run) => run,
@@ -121,7 +121,7 @@ pub fn probe(spec: &LabSpec, steps: u64, terms: Terms, control: &Control<'_>) ->
     Ok(ProbeOutcome::Fits(figures(&run, &mut times)))
 }
 
-/// The outcome of a run whose steps took so long.
+/// The figures of a run whose steps took these times.
 pub(super) fn figures(run: &Headless, times: &mut [Micros]) -> ProbeFigures {
     let statistics = run.statistics();
     let bytes = |count: i64| Bytes(u64::try_from(count).unwrap_or_default());

@@ -7,56 +7,56 @@ use crate::session::{BuildError, GroupError, LabSpec, Parallel, ProcessGroup, Sp
 use crate::train::{Config, OnOom, Parallelism, TrainError, batch_unit};
 use crate::workload::BatchSize;
 
-/// Ranks that were tried.
+/// A probe on several ranks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupProbe {
-    /// How they share the work, and how many they are.
+    /// How they share the work, and the number of ranks.
     pub parallel: Parallel,
-    /// Samples of a step of all ranks.
+    /// Samples per step of all ranks together.
     pub batch: usize,
-    /// The rank that decides: one that failed, else the one that reserves most; of those that do the same the lowest.
+    /// The decisive rank: one that failed, otherwise the one that reserves most; the lowest of those that do the same work.
     pub rank: usize,
-    /// What came of it. The figures are that rank's; the step is the longest of any rank.
+    /// The result. The figures are that rank's, but the step is the longest of any rank.
     pub outcome: ProbeOutcome,
 }
 
 impl GroupProbe {
-    /// Whether all steps went through on every rank.
+    /// True if all steps went through on every rank.
     #[must_use]
     pub const fn fits(&self) -> bool {
         matches!(self.outcome, ProbeOutcome::Fits(_))
     }
 }
 
-/// The edge of what fits.
+/// The border between what fits and what does not.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GroupEdge {
-    /// The best that fits, if anything does.
+    /// The best probe that fits, if any does.
     pub best: Option<GroupProbe>,
-    /// The nearest that does not fit: why it is not better.
+    /// The nearest probe that does not fit, which says why the best is not better.
     pub beyond: Option<GroupProbe>,
-    /// The search went to its end.
+    /// True if the search was completed.
     pub complete: bool,
 }
 
 /// A search for what fits on ranks that train `spec` together.
 #[derive(Clone, Copy)]
 pub struct GroupSearch<'a> {
-    /// What each rank trains; its batch is that of all ranks.
+    /// The description of the run. Its batch is that of all ranks.
     pub spec: &'a LabSpec,
-    /// Steps of a probe, one at least.
+    /// Steps per probe, at least one.
     pub steps: u64,
-    /// How failures are worded.
+    /// The wording of failures.
     pub terms: Terms,
-    /// How the search is followed and stopped.
+    /// Follows and stops the search.
     pub control: &'a Control<'a>,
 }
 
 impl GroupSearch<'_> {
-    /// Trains `batch` samples a step on all ranks, from a clean state.
+    /// Trains `batch` samples per step on all ranks, from a clean state.
     ///
     /// # Errors
-    /// All but a lack of memory and what these ranks can't share.
+    /// All errors except a lack of memory and what these ranks can't share.
     pub fn probe(&self, batch: usize, parallel: Parallel) -> Result<GroupProbe, FitError> {
         let of = |rank, outcome| GroupProbe { parallel, batch, rank, outcome };
         let refused = |why: String| of(0, ProbeOutcome::Refused { why });
@@ -101,7 +101,7 @@ impl GroupSearch<'_> {
         Ok(of(rank, ProbeOutcome::Fits(super::ProbeFigures { step: longest, ..each[worst] })))
     }
 
-    /// The fewest cards on which the batch of `spec` fits, from two on.
+    /// The fewest cards, at least two, on which the batch of `spec` fits.
     ///
     /// # Errors
     /// See [`GroupSearch::probe`].
@@ -110,7 +110,7 @@ impl GroupSearch<'_> {
         let shares = |ranks: &usize| batch.is_multiple_of(batch_unit(parallelism, *ranks, accumulation));
         let mut counts: Vec<usize> = (2..=Ranks::MOST).filter(shares).collect();
         if counts.is_empty() {
-            // Its refusal says what is wrong with the batch.
+            // The refusal says what is wrong with the batch.
             counts.push(2);
         }
         let mut edge = GroupEdge::default();
@@ -129,7 +129,7 @@ impl GroupSearch<'_> {
         Ok(edge)
     }
 
-    /// The largest batch of all ranks that fits. The search begins at that of `spec`.
+    /// The largest batch of all ranks that fits. The search begins with the batch of `spec`.
     ///
     /// # Errors
     /// See [`GroupSearch::probe`].
@@ -153,7 +153,7 @@ impl GroupSearch<'_> {
         Ok(GroupEdge { best, beyond, complete: found.is_some() })
     }
 
-    /// One probe of a search, reported as news; `None` once the search is stopped.
+    /// Makes one probe of a search and reports it as news; `None` once the search is stopped.
     fn next(&self, batch: usize, parallel: Parallel) -> Result<Option<GroupProbe>, FitError> {
         let probe = self.probe(batch, parallel)?;
         if probe.outcome == ProbeOutcome::Stopped {

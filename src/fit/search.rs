@@ -1,15 +1,15 @@
-//! Looking for the largest that fits: galloping away from where it starts, then bisection, then a look at the neighbours above the
-//! edge.
+//! Searches for the largest number that fits: gallops away from the start, then bisects, then tries the neighbours
+//! above the border.
 
-/// Numbers above the edge that are tried too: near it a larger one may fit where a smaller one does not, since the cache is
-/// cut otherwise.
+/// How many numbers above the border are also tried: near it a larger number may fit although a smaller one does not,
+/// because the cache is cut differently.
 const NEIGHBOURS: usize = 3;
 
-/// The largest number from 1 to `most` that `fits`, beginning at `start`; none where none does. The outer `None`: it was stopped, as
-/// `fits` says so. `fits` is asked for some numbers again.
+/// The largest number from 1 to `most` that `fits`, starting at `start`; the inner `None` if none does, the outer
+/// `None` if `fits` reports that the search was stopped. `fits` is called more than once for some numbers.
 ///
 /// # Errors
-/// Those of `fits`.
+/// The errors of `fits`.
 pub fn largest<E>(
     start: usize,
     most: usize,

@@ -1,21 +1,21 @@
-//! Where a batch does not fit: which other batches would, and under which switches.
+//! For a batch that does not fit: which other batches would, and with which switches.
 
 use super::pareto::spec_of;
 use super::{Candidate, CandidateCost, Control, FitError, Largest, Pareto, Terms, largest_batch, pareto};
 use crate::session::LabSpec;
 use crate::train::Config;
 
-/// A combination of switches, and the largest batch under it.
+/// A combination of switches, and the largest batch with it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CandidateFit {
     /// The combination.
     pub candidate: Candidate,
-    /// The outcome of the search under it: a batch fits.
+    /// The result of the search with it, in which a batch fits.
     pub largest: Largest,
 }
 
-/// The largest batches under the fastest combination and under the one that takes least. Of the combinations in `found` those
-/// that fit its batch; where none does, those that fit the smallest batch there is.
+/// The largest batches with the fastest combination and with the one that needs least memory. Candidates are the
+/// combinations in `found` that fit its batch; if none does, those that fit the smallest possible batch.
 ///
 /// # Errors
 /// See [`super::probe()`].
@@ -47,7 +47,7 @@ pub fn other_ways(
     Ok(ways)
 }
 
-/// The first and the last of a front.
+/// The first and the last combination of a front.
 fn ends(front: &[&CandidateCost]) -> Vec<Candidate> {
     let last = front.last().filter(|_| front.len() > 1);
     front.first().into_iter().chain(last).map(|costed| costed.candidate.clone()).collect()

@@ -1,33 +1,33 @@
-//! Which flips of switches are worth advising: the one rule of findings, of remedies for a request that failed, of the search
-//! for what fits and of the formulas.
+//! Which switch flips are worth advising. Findings, remedies for failed requests, the search for what fits and the
+//! formulas all share this rule.
 
 use super::{Category, Remedy, RunSettings, Setting};
 use vramlab_allocator::TorchVersion;
 
-/// The value of a switch that may take less memory than another one.
+/// A switch value that may take less memory than another value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measure {
     /// The switch, by its word (`ckpt`).
     pub switch: &'static str,
     /// The value.
     pub value: &'static str,
-    /// The values that take more memory.
+    /// The values that take more memory than this one.
     over: ComparedValues,
-    /// What it is advised for where most of a peak is of these categories.
+    /// The categories that it lowers. It is advised if most of a peak belongs to one of them.
     lowers: &'static [Category],
-    /// Training takes another course: no trade of time for memory.
+    /// True if training takes another course, so that it is no trade of time for memory.
     pub trains_otherwise: bool,
-    /// It takes no time: nothing is traded.
+    /// True if it takes no time, so that nothing is traded.
     pub free: bool,
 }
 
-/// The values that a [`Measure`] takes less memory than.
+/// The values that a [`Measure`] improves on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ComparedValues {
     Values(&'static [&'static str]),
     /// Every smaller count.
     Fewer,
-    /// Checkpoints of fewer layers, or of none.
+    /// Checkpoints of fewer layers, or none.
     Sparser,
 }
 
@@ -58,7 +58,7 @@ impl Measure {
         Self { lowers, ..self }
     }
 
-    /// Whether it would take less memory than what is in force.
+    /// True if it would take less memory than the value in force.
     #[must_use]
     pub fn helps(&self, standing: &RunSettings) -> bool {
         let setting = standing.get(self.switch);
@@ -66,8 +66,8 @@ impl Measure {
             && setting.is_some_and(|setting| self.over.has(&setting.value, self.value))
     }
 
-    /// Whether it is worth comparing with what is in force, in memory or in time: not where that is the measure itself, or one
-    /// that goes further.
+    /// True if it is worth comparing with the value in force, in memory or time: not if that value is the measure
+    /// itself or goes further.
     #[must_use]
     pub fn trades(&self, standing: &RunSettings) -> bool {
         let goes_further = |setting: &Setting| {
@@ -92,8 +92,8 @@ impl Measure {
 const ACTIVATIONS: &[Category] = &[Category::Activation];
 const COMPUTED: &[Category] = &[Category::Activation, Category::Temporary];
 
-/// Every measure, the gentlest first. Which 16-bit type is better the card decides: a T4 has tensor cores for fp16 alone, and
-/// batch norm is slower in bf16 everywhere.
+/// Every measure, the gentlest first. Which 16-bit type is better depends on the card: a T4 has tensor cores for fp16
+/// alone, and batch norm is slower in bf16 everywhere.
 pub const MEASURES: &[Measure] = &[
     measure("retain", "off", &["losses", "graph", "cycles"]),
     measure("zero-grad", "set_to_none", &["zeroed"]).lowering(&[Category::Gradient]),
@@ -118,8 +118,8 @@ pub const MEASURES: &[Measure] = &[
     },
 ];
 
-/// Whether a flip would change something: the switch is there, stands otherwise, and is not idle. A batch is cut into
-/// micro-batches evenly, or samples are lost.
+/// True if a flip would change something: the switch exists, has another value, and is not idle. A batch must divide
+/// evenly into micro-batches, or samples are lost.
 #[must_use]
 pub fn changes(standing: &RunSettings, switch: &str, value: &str) -> bool {
     let divides = || {
@@ -130,22 +130,22 @@ pub fn changes(standing: &RunSettings, switch: &str, value: &str) -> bool {
     standing.get(switch).is_some_and(stands_otherwise) && (switch != "accum" || divides())
 }
 
-/// What takes less of a category than what is in force, the gentlest first.
+/// Measures that take less memory of a category than the values in force, the gentlest first.
 #[must_use]
 pub fn against(category: Category, standing: &RunSettings) -> Vec<Remedy> {
     let measures = MEASURES.iter().filter(|measure| measure.lowers.contains(&category) && measure.helps(standing));
     measures.map(Measure::remedy).collect()
 }
 
-/// What takes less of any category than what is in force.
+/// Measures that take less memory of any category than the values in force.
 #[must_use]
 pub fn against_any(standing: &RunSettings) -> Vec<Remedy> {
     let measures = MEASURES.iter().filter(|measure| !measure.lowers.is_empty() && measure.helps(standing));
     measures.map(Measure::remedy).collect()
 }
 
-/// Expandable segments, beside the allocator settings in force: `None` where they are on, however that was written, where
-/// that version of PyTorch would refuse them, or where the settings in force are unknown.
+/// Adds expandable segments to the allocator settings in force. `None` if they are on already, however that was
+/// written, if that version of PyTorch would refuse them, or if the settings in force are unknown.
 #[must_use]
 pub fn expandable_segments(standing: &RunSettings, torch: TorchVersion) -> Option<Remedy> {
     let in_force = standing.get("alloc-conf").filter(|setting| setting.idle.is_none())?;
@@ -157,7 +157,7 @@ fn count(text: &str) -> Option<u64> {
     text.parse().ok()
 }
 
-/// Layers from one checkpoint to the next.
+/// The number of layers from one checkpoint to the next.
 fn apart(text: &str) -> Option<u64> {
     match text {
         "off" => Some(u64::MAX),
@@ -261,7 +261,7 @@ mod tests {
         };
         assert_eq!(advised("default"), "expandable_segments:True");
         assert_eq!(advised("max_split_size_mb:128"), "expandable_segments:True,max_split_size_mb:128");
-        // However it is written.
+        // The setting is recognised however it is written.
         for set in ["expandable_segments:True", "max_split_size_mb:128, expandable_segments : True"] {
             assert_eq!(advised(set), "", "{set}");
         }

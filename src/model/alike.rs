@@ -1,22 +1,22 @@
-//! Ranks that do the same: one of them stands for all.
+//! Ranks that do the same work: one of them stands for all.
 
 use serde::{Deserialize, Serialize};
 
 use super::Parallelism;
 
-/// Which ranks of a run a device of the stream stands for. Those that do the same are computed once.
+/// The ranks of a run that one device of the stream stands for. Ranks that do the same work are computed once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AlikeRanks {
-    /// How the ranks share the work; `None`: as a program of somebody else does it.
+    /// How the ranks share the work; `None` for the program of somebody else.
     pub parallelism: Option<Parallelism>,
-    /// How many ranks there are in all.
+    /// The number of ranks in the whole run.
     pub world: u32,
-    /// Their numbers, in order.
+    /// The numbers of these ranks, in order.
     pub ranks: Vec<u16>,
 }
 
 impl AlikeRanks {
-    /// Their numbers: `0`, `1–3`, `0, 2`.
+    /// The rank numbers: `0`, `1–3`, `0, 2`.
     #[must_use]
     pub fn numbers(&self) -> String {
         let mut parts: Vec<String> = Vec::new();
@@ -32,7 +32,7 @@ impl AlikeRanks {
         parts.join(", ")
     }
 
-    /// The same as words: `rank 0`, `ranks 1–3`.
+    /// The rank numbers in words: `rank 0`, `ranks 1–3`.
     #[must_use]
     pub fn words(&self) -> String {
         format!("rank{} {}", if self.ranks.len() == 1 { "" } else { "s" }, self.numbers())

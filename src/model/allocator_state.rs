@@ -1,4 +1,4 @@
-//! What PyTorch's allocator keeps of itself at an event: all blocks, free ones too, and its statistics.
+//! The state of PyTorch's allocator at an event: all blocks, free ones too, and its statistics.
 
 use std::collections::BTreeMap;
 
@@ -13,19 +13,19 @@ use vramlab_allocator::{
 /// The allocator of one device after the events so far: the numbers of `torch.cuda.memory_stats()`, and every block of
 /// every segment with the size asked for at its last use, as `torch.cuda.memory_snapshot()` shows them.
 ///
-/// [`super::MemoryModel`] knows what is held and by whom; this reducer knows how free memory is cut into blocks, which
-/// half of PyTorch's statistics is about. An event that contradicts those before it is left out.
+/// [`super::MemoryModel`] knows which memory is held and by whom. This reducer also knows how free memory is cut into
+/// blocks, which half of PyTorch's statistics is about. It ignores an event that contradicts earlier ones.
 #[derive(Clone, Debug)]
 pub struct AllocatorState {
     /// Segments and expandable ranges by their first byte.
     homes: BTreeMap<u64, Home>,
-    /// All blocks of all homes by their first byte; those of a home cover it.
+    /// All blocks of all homes by their first byte. The blocks of a home cover it.
     blocks: BTreeMap<u64, MirrorBlock>,
     statistics: Statistics,
     settings: Settings,
     limit: Option<Bytes>,
     releases: Releases,
-    /// It is a history of PyTorch's.
+    /// True for a recorded history of PyTorch.
     of_history: bool,
 }
 
@@ -42,7 +42,7 @@ pub struct PlacedBlock {
     pub pool: PoolKind,
 }
 
-/// What blocks are cut from: a segment, or the address space of an expandable one.
+/// Memory that blocks are cut from: a segment, or the address space of an expandable one.
 #[derive(Clone, Copy, Debug)]
 struct Home {
     pool: PoolKind,
@@ -56,7 +56,7 @@ struct MirrorBlock {
     size: u64,
     requested: u64,
     state: BlockState,
-    /// False for address space of an expandable range without memory behind it.
+    /// False for address space of an expandable range that has no memory behind it.
     mapped: bool,
     home: u64,
 }
@@ -67,7 +67,7 @@ impl MirrorBlock {
     }
 }
 
-/// Counters stay below twice this: no device moves that much, and a stream made to harm could overflow them.
+/// The bound for counters. No device moves half as much, and a hostile stream could overflow them.
 const MOST: i64 = 1 << 62;
 /// The largest segment or block.
 const LARGEST: u64 = 1 << 60;
@@ -85,7 +85,7 @@ impl AllocatorState {
         Self::of(TorchVersion::default())
     }
 
-    /// The same of another version.
+    /// An allocator of this version that holds nothing yet.
     fn of(torch: TorchVersion) -> Self {
         let settings = Settings::of(torch);
         Self {
@@ -101,9 +101,9 @@ impl AllocatorState {
 
     /// The statistics of `torch.cuda.memory_stats()`.
     ///
-    /// A successful retry leaves no event of its own: it shows in what went back before more memory was taken. Where
-    /// garbage is collected or blocks can be oversize, that is a conclusion. Nor does a reset of peaks leave one: they are
-    /// those since the events began.
+    /// A successful retry leaves no event, but shows in what was released before more memory was taken. With garbage
+    /// collection or oversize blocks, the number of retries is a conclusion. A reset of peaks leaves no event either:
+    /// peaks here are those since the events began.
     #[must_use]
     pub const fn statistics(&self) -> &Statistics {
         &self.statistics
@@ -164,7 +164,7 @@ impl AllocatorState {
 
     /// Applies the next event.
     pub fn apply(&mut self, event: &Event) {
-        // Every change adds less than `LARGEST` to any of them.
+        // Every event adds less than `LARGEST` to any counter.
         let counters = [
             &self.statistics.allocated_bytes.all,
             &self.statistics.reserved_bytes.all,
@@ -173,11 +173,11 @@ impl AllocatorState {
         if counters.iter().any(|counter| counter.allocated > MOST || counter.freed > MOST) {
             return;
         }
-        // What contradicts the events before it is left out here, and told by the memory model.
+        // Contradicting events are ignored here; the memory model reports them.
         let _ = self.change(&event.kind);
     }
 
-    /// `None` where the event contradicts those before it.
+    /// Changes the state; `None` if the event contradicts earlier ones.
     fn change(&mut self, kind: &EventKind) -> Option<()> {
         match *kind {
             EventKind::Alloc { address, size, requested, .. } => {
@@ -213,7 +213,7 @@ impl AllocatorState {
             }
             EventKind::Oom(_) => {
                 self.statistics.num_ooms += 1;
-                // It failed once more after everything had been given back.
+                // The request failed once more after everything had been released.
                 self.count_retry();
                 self.releases = Releases::Nobodys;
                 Some(())
@@ -257,7 +257,7 @@ impl AllocatorState {
         let home = *self.homes.get(&block.home)?;
         let (pool, plain) = (home.pool, home.page.is_none());
         if start < address {
-            // Only what rebuilds a state begins in the middle of a free block.
+            // Only a stream that rebuilds a state has blocks that begin inside a free block.
             let was_split = self.is_part(start, &block);
             self.cut(start, address - start)?;
             if plain && was_split {
@@ -370,7 +370,7 @@ impl AllocatorState {
         }
         if !self.homes.contains_key(&range) && !self.blocks.contains_key(&range) {
             self.homes.insert(range, home);
-            // Where the range ends is not known, and nothing depends on it.
+            // The end of the range is unknown, but nothing depends on it.
             let (size, state) = (u64::MAX - range, BlockState::Inactive);
             self.blocks.insert(range, MirrorBlock { size, requested: 0, state, mapped: false, home: range });
         }
@@ -432,20 +432,20 @@ impl AllocatorState {
         self.statistics.num_sync_all_streams += 1;
     }
 
-    /// Memory goes back to the driver.
+    /// Notes that memory is released to the driver.
     fn release(&mut self, of_last_resort: bool, segment: (Bytes, StreamId)) {
         let reserved = self.reserved();
         self.releases.release(reserved, of_last_resort, segment);
     }
 
-    /// No more memory is taken: what went back did so at a call that left no event of its own.
+    /// Notes that no more memory is taken: the releases so far came from a call that left no event.
     fn end_releases(&mut self) {
         if self.releases.end() {
             self.statistics.num_sync_all_streams += 1;
         }
     }
 
-    /// More memory is taken, `size` bytes at least: were the releases just before a retry?
+    /// Decides, now that at least `size` bytes more are taken, whether the releases just before were a retry's.
     fn settle_releases(&mut self, size: Bytes, stream: StreamId) {
         let mut releases = std::mem::take(&mut self.releases);
         let (reserved, settings, limit) = (self.reserved(), &self.settings, self.limit);
@@ -459,7 +459,7 @@ impl AllocatorState {
         Bytes(u64::try_from(self.statistics.reserved_bytes.all.current).unwrap_or(0))
     }
 
-    /// Something could go back to the driver: a whole segment, or whole pages.
+    /// True if something could be released to the driver: a whole segment, or whole pages.
     fn can_release(&self) -> bool {
         self.blocks.iter().filter(|(_, block)| block.is_free()).any(|(&start, block)| {
             match self.homes.get(&block.home).and_then(|home| home.page) {
@@ -490,13 +490,13 @@ impl AllocatorState {
         self.blocks.get(&start).is_some_and(|block| self.is_part(start, block))
     }
 
-    /// Whether a block is only a part of its home: the blocks of a home cover it.
+    /// True if a block is smaller than its home.
     fn is_part(&self, start: u64, block: &MirrorBlock) -> bool {
         let next = || self.blocks.get(&(start + block.size)).is_some_and(|next| next.home == block.home);
         start != block.home || next()
     }
 
-    /// Cuts `front` bytes off the start of a free block; the rest keeps its size asked for, as PyTorch's does.
+    /// Cuts `front` bytes off the start of a free block. The rest keeps the requested size, as PyTorch's does.
     fn cut(&mut self, start: u64, front: u64) -> Option<()> {
         let block = self.blocks.get_mut(&start)?;
         let rest = MirrorBlock { size: block.size - front, ..*block };
@@ -505,7 +505,7 @@ impl AllocatorState {
         Some(())
     }
 
-    /// Joins a free block with free neighbours of its kind. The result has the size asked for of the block.
+    /// Merges a free block with free neighbours of its kind. The result has the block's requested size.
     fn merge(&mut self, start: u64) -> Option<MergedBlock> {
         let (previous, next) = self.neighbours(start);
         let mut block = *self.blocks.get(&start)?;
@@ -529,12 +529,12 @@ impl AllocatorState {
     }
 }
 
-/// What a merge left.
+/// The result of a merge.
 #[derive(Clone, Copy, Debug)]
 struct MergedBlock {
     start: u64,
     neighbours: i64,
-    /// Bytes of them.
+    /// The bytes of these neighbours.
     absorbed: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Why a request failed: what the allocator did, what was live, and which free bytes could not serve it.
+//! Why a request failed: what the allocator tried, what was live, and which free bytes could not serve the request.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{Category, FailedRequest, Ledger, MemoryModel, NameId, Names, Phase, RemedyTrial, SegmentHolder, naming};
 use vramlab_allocator::units::Bytes;
 
-/// A request that failed for good, and how memory stood then.
+/// A request that failed for good, and the state of memory at that time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Autopsy {
     /// Events before it.
@@ -17,27 +17,27 @@ pub struct Autopsy {
     pub step: u64,
     /// The request, and what the allocator tried.
     pub request: Arc<FailedRequest>,
-    /// The op under way.
+    /// The op in progress.
     pub op: Arc<str>,
-    /// The phase under way.
+    /// The phase in progress.
     pub phase: Option<Phase>,
-    /// The most that might be reserved.
+    /// The most that could be reserved; `None` if there was no limit.
     pub limit: Option<Bytes>,
-    /// The five accounts then.
+    /// The five accounts at that time.
     pub ledger: Ledger,
     /// Live bytes by category, in the order of [`Category::ALL`].
     pub by_category: [Bytes; 9],
-    /// Who held most of what was live, the largest first; `blocks.*` stands for all of them.
+    /// The names that held most of the live memory, the largest first. `blocks.*` stands for all layers.
     pub owners: Vec<Owner>,
-    /// Modules that held most of what was live, the largest first.
+    /// The modules that held most of the live memory, the largest first.
     pub modules: Vec<Owner>,
-    /// Free bytes that could not serve the request, and why; the most first.
+    /// Free bytes that could not serve the request, by reason, the most bytes first.
     pub unusable: Vec<Unusable>,
-    /// Bytes that the driver or the limit lacked for the segment.
+    /// Bytes of the segment that the driver or the limit lacked.
     pub short: Bytes,
-    /// What was tried since, and whether the same steps went through with it.
+    /// Remedies tried since, and whether the same steps went through with each.
     pub remedied: Arc<[RemedyTrial]>,
-    /// Whether it is known what was tried: nothing is where the host has too little memory left for it.
+    /// True once it is known which remedies help. Nothing is tried if the host has too little memory left for it.
     pub tried: bool,
 }
 
@@ -46,22 +46,22 @@ pub struct Autopsy {
 pub struct Owner {
     /// The name.
     pub name: Arc<str>,
-    /// What most of them are for.
+    /// The category of most of their bytes.
     pub category: Category,
     /// Their bytes.
     pub bytes: Bytes,
-    /// How many.
+    /// The number of blocks.
     pub blocks: u64,
 }
 
 /// Free bytes that could not serve a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Unusable {
-    /// Why not.
+    /// The reason.
     pub why: Why,
-    /// How many bytes.
+    /// The number of bytes.
     pub bytes: Bytes,
-    /// In how many pieces.
+    /// The number of pieces.
     pub pieces: u64,
     /// The largest piece.
     pub largest: Bytes,
@@ -79,18 +79,18 @@ pub enum Why {
     OtherStream,
     /// Each piece is smaller than the request.
     TooSmall,
-    /// The piece is large enough, but settings keep it from being cut (`max_split_size_mb`).
+    /// The piece is large enough, but the settings forbid splitting it (`max_split_size_mb`).
     NotSplit,
     /// Freed, but another stream may still read them.
     Pending,
 }
 
-/// Names and modules that an autopsy lists.
+/// How many names and modules an autopsy lists.
 const LISTED: usize = 8;
 
 impl Autopsy {
-    /// Between what and what a limit lies that refused what the card could have given, and that nobody tells; `None` where there is none
-    /// such.
+    /// The range of an unknown limit: the device had enough memory, no limit is known, and still the request was
+    /// refused. `None` if there is no such limit.
     #[must_use]
     pub fn unknown_limit(&self) -> Option<[Bytes; 2]> {
         let unknown = self.short == Bytes::ZERO && self.limit.is_none() && self.request.segment > Bytes::ZERO;
@@ -116,7 +116,7 @@ impl Autopsy {
                 let name = names.get(block.name);
                 let name = if name.is_empty() { block.category.label() } else { name };
                 owners.add(naming::starred(name), block.category, block.size);
-                // Neither a line of source nor a tensor without a path is a module.
+                // A line of source is not a module, and neither is a tensor without a path.
                 let module = naming::module(name);
                 if module != name && !name.ends_with(')') && block.category != Category::Workspace {
                     modules.add(module, block.category, block.size);
@@ -141,7 +141,7 @@ impl Autopsy {
         }
     }
 
-    /// The same under a limit that its stream did not tell.
+    /// The same autopsy under a limit that was not in its stream.
     #[must_use]
     pub fn under(self, limit: Bytes) -> Self {
         let over = (self.ledger.reserved() + self.request.segment).saturating_sub(limit);
@@ -173,7 +173,7 @@ impl Owners {
     }
 }
 
-/// Every free piece, by the first reason for which the search passes it over.
+/// All free pieces, by the first reason for which the search skips them.
 fn unusable(memory: &MemoryModel, names: &Names, request: &FailedRequest) -> Vec<Unusable> {
     let mut reasons: BTreeMap<Why, Unusable> = BTreeMap::new();
     let mut count = |why: Why, piece: Bytes, holder: &dyn Fn() -> Option<SegmentHolder>| {

@@ -1,12 +1,12 @@
-//! Bytes allocated at the boundaries of a step, as `torch.cuda.memory_allocated` tells them between its phases.
+//! Allocated bytes at the boundaries of a step, as `torch.cuda.memory_allocated` reports them between its phases.
 
 use super::event::Phase;
 use vramlab_allocator::units::Bytes;
 
-/// What was allocated before the first step, and after each phase of the last one.
+/// Allocated bytes before the first step, and after each phase of the last one.
 ///
-/// Where a step has a phase several times, its last end counts; of forward the last one before weights change. A phase
-/// that a whole step went without ended where the one before it did.
+/// If a step has a phase several times, its last end counts; for forward, the last one before weights change. A phase
+/// that is missing from a whole step counts as ended where the phase before it did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Boundaries {
     before: Option<Bytes>,
@@ -14,18 +14,18 @@ pub struct Boundaries {
     after: [Option<Bytes>; Phase::ALL.len()],
     /// The phase that ended last, as long as nothing of its step followed: a failure may have cut it short.
     ended: Option<(Phase, Bytes)>,
-    /// Phases that the step under way has had.
+    /// Which phases the current step has had.
     had: [bool; Phase::ALL.len()],
 }
 
 impl Boundaries {
-    /// Allocated before the first step; `None` where none has begun.
+    /// Allocated bytes before the first step; `None` if none has begun.
     #[must_use]
     pub const fn before_first_step(&self) -> Option<Bytes> {
         self.before
     }
 
-    /// Allocated after `phase` of the last step; `None` where no step got that far.
+    /// Allocated bytes after `phase` of the last step; `None` if no step got that far.
     #[must_use]
     pub const fn after(&self, phase: Phase) -> Option<Bytes> {
         self.after[phase as usize]

@@ -1,11 +1,11 @@
-//! How much is followed at most: a stream that was made to harm could ask for any amount of the memory that follows it.
+//! Bounds for what is followed: a hostile stream could otherwise ask for any amount of the follower's memory.
 
-/// Segments of a device in a history of PyTorch's that are followed: two terabytes of the smallest ones. A file has a hundred bytes
-/// and more for each.
+/// The most segments of a device that are followed in a recorded history of PyTorch: two terabytes of the smallest
+/// segments. A file has at least a hundred bytes for each.
 pub const MOST_SEGMENTS: usize = 1 << 20;
-/// The same in a run of the lab's own: a recording has a few bytes for each.
+/// The most segments that are followed in a run of the lab's own, whose recordings have a few bytes for each.
 pub const MOST_SEGMENTS_OF_A_RUN: usize = 1 << 19;
-/// Pieces that a device's memory is divided in, held or free.
+/// The most pieces, held or free, that a device's memory may be divided into.
 pub const MOST_PIECES: usize = 1 << 22;
 
 /// The most segments that are followed in a history, or in a run.

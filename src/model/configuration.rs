@@ -7,21 +7,20 @@ use serde::Serialize;
 use super::effect::{Measurement, StepSample, measure};
 use super::{Profile, RunSettings};
 
-/// The steps of a run under the same switches, in a row or not.
+/// The steps of a run under the same switches, consecutive or not.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Configuration {
     /// How the switches stood.
     pub settings: Arc<RunSettings>,
     /// Steps finished before the first of them.
     pub step: u64,
-    /// Events up to the begin of that.
+    /// Events before the first step.
     pub position: u64,
     /// How many steps ended.
     pub steps: u64,
-    /// Figures of the last of them, and over how many; those that follow a change at once are left out where there are
-    /// others.
+    /// The figures of the last steps, and how many steps they cover. Steps right after a change are left out if there are others.
     pub measured: Option<(usize, Measurement)>,
-    /// Memory ran out.
+    /// True if memory ran out.
     pub out_of_memory: bool,
     /// The curve of the last step that ended.
     #[serde(skip)]
@@ -29,7 +28,7 @@ pub struct Configuration {
 }
 
 impl Configuration {
-    /// Measured by a history that tells of no steps.
+    /// True if the history has no steps, so that the figures cover all of it.
     #[must_use]
     pub const fn knows_no_steps(&self) -> bool {
         self.steps == 0 && self.measured.is_some()
@@ -39,9 +38,9 @@ impl Configuration {
 /// All configurations so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Configurations {
-    /// In the order in which they were first in force.
+    /// The configurations, in the order in which they were first in force.
     all: Vec<Arc<TriedConfiguration>>,
-    /// The one in force, by its place.
+    /// The index of the configuration in force.
     in_force: usize,
 }
 
@@ -53,9 +52,9 @@ struct TriedConfiguration {
 }
 
 impl Configurations {
-    /// Steps that figures are over.
+    /// How many steps the figures cover.
     const STEPS: usize = 10;
-    /// Of more, the oldest go.
+    /// The most configurations that are kept. The oldest are dropped.
     const KEPT: usize = 64;
 
     /// A step begins under these switches.
@@ -83,13 +82,13 @@ impl Configurations {
         self.all.push(Arc::new(TriedConfiguration { configuration: Arc::new(configuration), samples: Vec::new() }));
     }
 
-    /// It ended.
+    /// Notes that the step ended.
     pub fn end_step(&mut self, sample: StepSample, curve: Option<&Arc<Profile>>) {
         let Some(TriedConfiguration { configuration, samples }) = self.all.get_mut(self.in_force).map(Arc::make_mut)
         else {
             return;
         };
-        // Steps that warm up stand in only until others come.
+        // Warm-up steps are used only until others come.
         let warm = samples.iter().any(|sample| !sample.warm_up);
         if !sample.warm_up && !warm {
             samples.clear();
@@ -113,7 +112,7 @@ impl Configurations {
         }
     }
 
-    /// All of them that ended a step or failed to.
+    /// All configurations in which a step ended or failed.
     pub fn view(&self) -> Vec<Arc<Configuration>> {
         let all = self.all.iter().map(|tried| &tried.configuration);
         all.filter(|tried| tried.steps > 0 || tried.out_of_memory).cloned().collect()
@@ -127,7 +126,7 @@ impl TriedConfiguration {
     }
 }
 
-/// Words and values in force.
+/// The switches' words with the values in force.
 fn in_force(settings: &RunSettings) -> impl Iterator<Item = (&str, &str)> {
     settings.0.iter().map(|setting| (&*setting.switch, &*setting.value))
 }

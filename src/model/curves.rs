@@ -1,43 +1,43 @@
-//! The curves that screens lay over each other: of the step under way, the last whole one, and one to compare it with.
+//! The curves that screens lay over each other: the current step, the last whole one, and one for comparison.
 
 use std::sync::Arc;
 
 use super::profile::Profile;
 
-/// The curves of steps, of which the one under way is still being recorded.
+/// The curves of steps. The current step's is still being recorded.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Curves {
     /// The step under way.
     pub under_way: Option<Profile>,
     /// The last whole one.
     pub last: Option<Arc<Profile>>,
-    /// The last whole one before something was changed last.
+    /// The last whole step before the last change.
     pub before: Option<Arc<Profile>>,
 }
 
 impl Curves {
-    /// A step begins after so many others, at this position of the event stream.
+    /// Begins a step: its number, and its position in the event stream.
     pub fn begin(&mut self, step: u64, position: u64) {
         self.under_way = Some(Profile::begin(step, position));
     }
 
-    /// The step under way is whole.
+    /// Ends the current step.
     pub fn end(&mut self) {
         if let Some(mut profile) = self.under_way.take() {
-            // States to go on from keep it for long.
+            // Saved states keep the profile for a long time.
             profile.samples.shrink_to_fit();
             self.last = Some(Arc::new(profile));
         }
     }
 
-    /// Something is changed: the last whole step is what later ones are laid over.
+    /// Keeps the last whole step as the curve that later ones are compared with, because something is about to change.
     pub fn keep(&mut self) {
         if let Some(last) = &self.last {
             self.before = Some(Arc::clone(last));
         }
     }
 
-    /// Samples that a copy of them holds by itself.
+    /// The number of samples that only a copy of the curves keeps alive.
     pub fn samples(&self) -> usize {
         let curves = [self.under_way.as_ref(), self.last.as_deref()];
         curves.into_iter().flatten().map(|profile| profile.samples.len()).sum()

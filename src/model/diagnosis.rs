@@ -1,4 +1,4 @@
-//! What reading a run again found out: lines that leak, and remedies that were tried on what the run asked for.
+//! Findings from reading a run again: lines that leak, and remedies that were tried on the run's requests.
 
 use std::sync::Arc;
 
@@ -7,24 +7,24 @@ use super::finding::{Finding, Gain, cures};
 use super::{Category, Leak, Level, Remedy, RemedyTrial, RunSettings};
 use vramlab_allocator::units::Bytes;
 
-/// What reading the whole run again finds, on a thread beside it.
+/// The findings of a thread that reads the whole run again.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Diagnosis {
-    /// Lines that hold more at every repetition, the most bytes first.
+    /// Lines that hold more memory at every repetition, the most bytes first.
     pub leaks: Vec<Leak>,
-    /// Events before the moment when they were looked at last.
+    /// The number of events before the moment when leaks were last looked at.
     pub looked: Option<u64>,
-    /// Allocator settings that would have led to a lower peak of reserved.
+    /// Allocator settings that would have led to a lower reserved peak, and the gain.
     pub tried: Option<(Remedy, Gain)>,
-    /// What would have served the requests that failed, where nothing else tried it.
+    /// Remedies for failed requests, if nothing else tried any.
     pub remedied: Option<Arc<[RemedyTrial]>>,
 }
 
-/// Lines that a finding has at most.
+/// The most lines in a finding.
 const LINES: usize = 8;
 
 impl Diagnosis {
-    /// What the model concluded, with what is known better by now: leaks with their lines, remedies with what they gain.
+    /// The model's findings, amended by the diagnosis: leaks with their lines, remedies with their gain.
     #[must_use]
     pub fn amended(&self, findings: &[Finding], settings: &RunSettings) -> Vec<Finding> {
         let mut all = findings.to_vec();
@@ -60,7 +60,7 @@ impl Diagnosis {
         });
         let cause = known.map(|(cause, _)| cause).filter(|cause| *cause != LeakCause::Unknown);
         let cause = cause.unwrap_or_else(|| self.cause());
-        // Steps went on since the lines were looked at.
+        // Steps have gone on since the lines were looked at.
         let held: Bytes = self.leaks.iter().map(|leak| leak.bytes).sum();
         let line = |leak: &Leak| KeptLine { line: leak.line.as_str().into(), rise: leak.bytes_per_step };
         let evidence = Evidence::Leak {
@@ -74,7 +74,7 @@ impl Diagnosis {
         Some(Finding { level: Level::Warning, evidence, remedies, position: self.looked, gain: None })
     }
 
-    /// What keeps the blocks, by what they are: many lines of one step are its graph, one line is a list.
+    /// What keeps the blocks alive: many lines of one step are its graph, one line is a list.
     fn cause(&self) -> LeakCause {
         let is_loss = |leak: &Leak| leak.line.to_lowercase().contains("loss");
         let saved = |leak: &Leak| matches!(leak.category, Category::Activation | Category::Temporary | Category::Other);

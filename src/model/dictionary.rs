@@ -18,28 +18,28 @@ pub(super) struct Dictionary {
     frames: usize,
 }
 
-/// A name that is left out.
+/// Why a name is left out.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub(super) enum NameRefusal {
-    /// There are too many, or their texts are too long.
+    /// There are too many names, or their texts are too long.
     #[error("more names were defined than any run has; the last ones were left out")]
     TooMany,
-    /// There are too many stacks, or too deep ones.
+    /// There are too many stacks, or they are too deep.
     #[error("more stacks than any run has; the last ones were left out")]
     TooManyStacks,
-    /// The one before it is far away.
+    /// The name before it is too far away.
     #[error("a name was defined as number {0}, far behind the others, and left out")]
     FarBehind(usize),
 }
 
 impl Dictionary {
-    /// Names may be defined this far ahead of the last one.
+    /// How far a name may be ahead of the last one.
     const GAP: usize = 1 << 16;
-    /// Names that are known at most, and bytes of their texts: far more than any run has.
+    /// The most names, and the most bytes of their texts: far more than any run has.
     const MOST: usize = 1 << 21;
     const MOST_BYTES: usize = 1 << 26;
 
-    /// Frames of stacks that are known at most.
+    /// The most frames of all stacks.
     const MOST_FRAMES: usize = 1 << 23;
 
     /// The stacks.
@@ -54,7 +54,7 @@ impl Dictionary {
 
     /// Gives `name` its stack; a later one replaces it.
     pub fn stack(&mut self, name: NameId, frames: &Arc<[NameId]>) -> Result<(), NameRefusal> {
-        // A stack without frames takes room, too.
+        // A stack without frames also takes memory.
         let count = self.frames.saturating_add(frames.len().max(1));
         if count > Self::MOST_FRAMES {
             return Err(NameRefusal::TooManyStacks);

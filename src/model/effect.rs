@@ -1,4 +1,4 @@
-//! What flipping a switch did, measured: steps before and after, with their spread.
+//! The measured effect of a switch flip: steps before and after, with their spread.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::steps::{StepPeaks, throughput};
 use super::{Micros, StepReport};
 use vramlab_allocator::units::Bytes;
 
-/// A switch as it was and as it is.
+/// A flip of one switch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Flip {
     /// Its word (`amp`).
@@ -22,37 +22,37 @@ pub struct Flip {
     pub to: Arc<str>,
 }
 
-/// What flipped switches did: steps before and after, warm-up skipped. Switches flipped before the one flipped first was
-/// measured are one effect, measured together; a later flip ends a measurement with what it has. `empty_cache` is measured
-/// by the one step that follows it, which takes the segments again.
+/// The effect of flips: figures of steps before and after, without warm-up. If a second switch is flipped before the
+/// first was measured, both are measured together as one effect. A later flip ends a measurement early. `empty_cache`
+/// is measured by the one step that follows it and takes the segments again.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Effect {
-    /// What was flipped; empty for `empty_cache`.
+    /// The flips; empty for `empty_cache`.
     pub flips: Vec<Flip>,
-    /// Steps finished when it was flipped.
+    /// Steps finished at the flip.
     pub step: u64,
     /// Position in the event stream when it was flipped.
     pub position: u64,
     /// Steps measured after the flip so far, and how many are wanted.
     pub measured: (usize, usize),
-    /// The measurement ended before it was whole: something else was flipped, or memory ran out.
+    /// True if the measurement ended early, because another switch was flipped or memory ran out.
     pub cut_short: bool,
-    /// Before.
+    /// Figures before the flip.
     pub before: Option<Measurement>,
-    /// After; may still change while the measurement is under way.
+    /// Figures after the flip; they may still change during the measurement.
     pub after: Option<Measurement>,
-    /// Of `empty_cache`.
+    /// For `empty_cache`, what it released and what the next step paid.
     pub emptied: Option<EmptyCacheEffect>,
-    /// How the last step before stood.
+    /// The last step before the flip.
     #[serde(skip)]
     pub from: Option<Footing>,
-    /// How the last step so far stands.
+    /// The last step so far.
     #[serde(skip)]
     pub to: Option<Footing>,
 }
 
 impl Effect {
-    /// Whether steps are still being measured.
+    /// True while steps are being measured.
     #[must_use]
     pub const fn is_under_way(&self) -> bool {
         self.measured.0 < self.measured.1 && !self.cut_short
@@ -68,8 +68,8 @@ pub struct EmptyCacheEffect {
     pub released: Bytes,
     /// Calls that gave them back (cudaFree, or runs of pages unmapped).
     pub frees: u64,
-    /// Calls by which memory was taken from the driver again (cudaMalloc, or pages mapped), up to the end of the step that is
-    /// measured; absent until a step ended.
+    /// Calls that took memory from the driver again (cudaMalloc, or pages mapped), up to the end of the measured step;
+    /// absent until a step ended.
     pub allocs: Option<u64>,
 }
 
@@ -80,13 +80,13 @@ pub struct Measurement {
     pub peak_allocated: Figure,
     /// Highest reserved within a step, bytes.
     pub peak_reserved: Figure,
-    /// Stranded when a step ended, bytes; `None` where that was not told.
+    /// Stranded bytes at the end of a step; `None` if unknown.
     pub stranded: Option<Figure>,
-    /// Step time, microseconds; `None` where no step is known.
+    /// Step time in microseconds; `None` if the history has no steps.
     pub step: Option<Figure>,
     /// Tokens or samples a second.
     pub throughput: Figure,
-    /// Loss; `None` where nothing was computed.
+    /// Loss; `None` if nothing was computed.
     pub loss: Option<Figure>,
 }
 
@@ -99,30 +99,30 @@ pub(super) struct StepSample {
     pub step: Micros,
     pub throughput: f64,
     pub loss: Option<f32>,
-    /// Too near to a flip (or to the start) to stand for the configuration.
+    /// True if the step is too near to a flip, or to the start, to represent its configuration.
     pub warm_up: bool,
 }
 
-/// The effect that is being measured.
+/// The effect being measured.
 #[derive(Clone, Debug)]
 struct OpenEffect {
     effect: Effect,
     warm_up: usize,
     after: Vec<StepSample>,
-    /// Steps finished since.
+    /// Steps finished since the flip.
     steps: usize,
 }
 
-/// All effects measured so far, and the one under way.
+/// All effects measured so far, and the current one.
 #[derive(Clone, Debug)]
 pub(super) struct Effects {
-    /// Steps since the last flip of a switch, the last ones.
+    /// The last steps since the last flip of a switch.
     samples: VecDeque<StepSample>,
     warm_up: usize,
     closed: VecDeque<Arc<Effect>>,
     open: Option<OpenEffect>,
     finished: u64,
-    /// How the last step stood.
+    /// The last step's memory and times.
     footing: Option<Footing>,
 }
 
@@ -134,15 +134,15 @@ impl Default for Effects {
 }
 
 impl Effects {
-    /// Steps on either side that a figure is over.
+    /// How many steps a figure covers, before and after a flip.
     const STEPS: usize = 10;
-    /// Steps after a flip that stand for neither side: the cache still fits the configuration before.
+    /// Steps after a flip that represent neither side: the cache is still that of the configuration before.
     const WARM_UP: usize = 2;
-    /// Fewer measured steps say nothing of a switch: the next one flipped is measured together with it.
+    /// Fewer measured steps don't suffice: the next flip is then measured together with this one.
     const ENOUGH: usize = 3;
     const KEPT: usize = 64;
 
-    /// A switch went from one value to another. Whether what it does is measured by itself, rather than with a flip before it.
+    /// Notes a flip. Returns true if its effect is measured by itself, and not together with an earlier flip's.
     pub(super) fn flip(&mut self, flip: Flip, position: u64) -> bool {
         if self.finished == 0 {
             return true;
@@ -174,8 +174,8 @@ impl Effects {
         by_itself
     }
 
-    /// `empty_cache()` was called with so much reserved. Its price falls in the first whole step after it, so that one is
-    /// measured: where a step is under way, its beginning knew nothing of it.
+    /// Notes a call of `empty_cache()` with `reserved` bytes held. The first whole step after it pays for it and is
+    /// measured; a step already in progress began before the call.
     pub(super) fn empty_cache(&mut self, position: u64, reserved: Bytes, in_step: bool) {
         let mut effect = self.effect(Vec::new(), position, 1);
         effect.emptied = Some(EmptyCacheEffect { before: reserved, ..EmptyCacheEffect::default() });
@@ -184,20 +184,21 @@ impl Effects {
         self.warm_up = self.warm_up.max(1 + warm_up);
     }
 
-    /// What the last `empty_cache` has returned so far, in so many calls.
+    /// Notes what the last `empty_cache` has released so far, and in how many calls.
     pub(super) fn released(&mut self, bytes: Bytes, frees: u64) {
         if let Some(emptied) = self.open.as_mut().and_then(|open| open.effect.emptied.as_mut()) {
             (emptied.released, emptied.frees) = (bytes, frees);
         }
     }
 
-    /// Memory ran out: what is being measured will not go on as it began.
+    /// Ends the current measurement early, because memory ran out.
     pub(super) fn cut_short(&mut self) {
         self.close();
         self.warm_up = Self::WARM_UP;
     }
 
-    /// A step ended; `grown` is how often it asked the driver for memory, `allocated` what it left, `limit` is in force. Returns the measurement once it is complete.
+    /// Ends a step. `grown` is how often it asked the driver for memory, `allocated` what it left behind, `limit` the
+    /// limit in force. Returns the measurement once it is complete.
     pub(super) fn end_step(
         &mut self,
         report: &StepReport,
@@ -241,7 +242,7 @@ impl Effects {
         sample
     }
 
-    /// All effects, newest last.
+    /// All effects, the newest last.
     pub(super) fn view(&self) -> Vec<Arc<Effect>> {
         self.closed.iter().cloned().chain(self.open.as_ref().map(|open| Arc::new(open.effect.clone()))).collect()
     }
@@ -263,7 +264,7 @@ impl Effects {
         }
     }
 
-    /// Ends the measurement under way with what it has and begins another.
+    /// Ends the current measurement with what it has, and begins another.
     fn begin(&mut self, effect: Effect, warm_up: usize) {
         self.close();
         self.open = Some(OpenEffect { effect, warm_up, after: Vec::new(), steps: 0 });
@@ -279,15 +280,15 @@ impl Effects {
     }
 }
 
-/// What stands for all of them: where bytes climb, or fall, with every step that is where they have come to, not a middle with a spread
-/// that nothing differs from.
+/// The values that represent all steps. If bytes rise, or fall, with every step, only the last value counts: the middle
+/// would have a spread that hides every difference.
 fn come_to(values: &[f64]) -> &[f64] {
     let one_way = |ordered: fn(&f64, &f64) -> bool| values.windows(2).all(|pair| ordered(&pair[0], &pair[1]));
     let moves = values.len() > 4 && (one_way(|before, now| now > before) || one_way(|before, now| now < before));
     if moves { &values[values.len() - 1..] } else { values }
 }
 
-/// Figures over some steps; `None` of none.
+/// The figures of some steps; `None` if there are none.
 pub(super) fn measure(steps: &[StepSample]) -> Option<Measurement> {
     let values = |value: fn(&StepSample) -> f64| steps.iter().map(value).collect::<Vec<f64>>();
     let bytes = |value| Figure::of_bytes(come_to(&values(value)));

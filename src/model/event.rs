@@ -1,7 +1,7 @@
 //! The vocabulary of the event stream: everything that happens to memory or to training.
 //!
-//! Sources (a live engine, a recording, a PyTorch snapshot) write it; [`super::MemoryModel`] and
-//! [`super::Lab`] reduce it; sinks (screens, tables, exporters) never see anything else.
+//! Sources (a live engine, a recording, a PyTorch snapshot) write events; [`super::MemoryModel`] and [`super::Lab`]
+//! reduce them; sinks (screens, tables, exporters) see nothing else of a run.
 
 use std::sync::Arc;
 
@@ -17,11 +17,11 @@ use vramlab_allocator::{Attempt, DeviceMemory, OutOfMemory, PoolId, PoolKind, Tr
 pub struct NameId(pub u32);
 
 impl NameId {
-    /// The name of what has none; never defined.
+    /// The name of unnamed things; never defined.
     pub const NONE: Self = Self(0);
 }
 
-/// What an allocation is for.
+/// What an allocation is used for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Category {
@@ -31,13 +31,13 @@ pub enum Category {
     Gradient,
     /// Moments and momentum buffers.
     OptimizerState,
-    /// Saved for backward, or alive because a frame of the forward pass still holds it.
+    /// Saved for backward, or still held by a frame of the forward pass.
     Activation,
-    /// Lives within one op or between two ops of backward.
+    /// Used within one op, or between two ops of backward.
     Temporary,
     /// Scratch memory of a library (cuBLAS, cuDNN) or of a reduction.
     Workspace,
-    /// What ranks exchange while it is on its way: buckets, gathered shards, received activations.
+    /// Data that ranks exchange, while it is in transit: buckets, gathered shards, received activations.
     Communication,
     /// A batch: tokens, images, labels.
     Input,
@@ -60,8 +60,9 @@ impl Category {
         Self::Other,
     ];
 
-    /// All categories in the order in which areas of them are stacked: what stays lies at the bottom, what comes and goes with every
-    /// op on top, so that nothing below it jumps. Themes make those that lie upon each other most dark and light in turn.
+    /// All categories in the order in which their areas are stacked: long-lived memory at the bottom, memory that comes
+    /// and goes with every op on top, so that nothing below it jumps. Themes make categories that usually touch
+    /// alternately dark and light.
     pub const STACKED: [Self; 9] = [
         Self::Parameter,
         Self::OptimizerState,
@@ -74,7 +75,7 @@ impl Category {
         Self::Temporary,
     ];
 
-    /// The word for it on screens, in the plural.
+    /// The category's name on screens, in the plural.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -95,11 +96,11 @@ impl Category {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Waiting for a batch and bringing it to the device.
+    /// Waiting for a batch and copying it to the device.
     Data,
-    /// The model and the loss.
+    /// Computing the model and the loss.
     Forward,
-    /// Gradients.
+    /// Computing gradients.
     Backward,
     /// Unscaling, the optimizer's step, the scaler's update.
     Optimizer,
@@ -111,7 +112,7 @@ impl Phase {
     /// All phases in the order of a step.
     pub const ALL: [Self; 5] = [Self::Data, Self::Forward, Self::Backward, Self::Optimizer, Self::ZeroGrad];
 
-    /// The word for it on screens.
+    /// The phase's name on screens.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -134,20 +135,20 @@ pub enum CopyDirection {
     ToHost,
 }
 
-/// What one finished step took and gave.
+/// The figures of one finished step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepReport {
     /// Steps finished before this one.
     pub step: u64,
-    /// Mean loss over the step's micro-batches; `None` where nothing was computed.
+    /// Mean loss over the step's micro-batches; `None` if nothing was computed.
     pub loss: Option<f32>,
-    /// Wall time of the whole step (or simulated time), in microseconds.
+    /// Wall-clock time of the whole step (or simulated time), in microseconds.
     pub total: Micros,
     /// Time of each phase in the order of [`Phase::ALL`], in microseconds.
     pub phases: [Micros; 5],
-    /// Time that copies to the device took, overlapped or not, in microseconds.
+    /// Time of copies to the device, overlapped or not, in microseconds.
     pub copy: Micros,
-    /// Time that exchanges with other ranks took, waiting for them included, overlapped or not, in microseconds.
+    /// Time of exchanges with other ranks, including waits, overlapped or not, in microseconds.
     pub exchange: Micros,
     /// Tokens (language models) or samples (others) trained on.
     pub items: u64,
@@ -160,9 +161,9 @@ pub struct StepReport {
 pub struct Event {
     /// When.
     pub time: Micros,
-    /// The device that it is about: its rank, where there are several.
+    /// The device that the event is about: its rank, if there are several.
     pub device: DeviceIndex,
-    /// What.
+    /// What happened.
     pub kind: EventKind,
 }
 
@@ -179,9 +180,9 @@ impl Event {
 pub struct FailedRequest {
     /// Bytes asked for.
     pub requested: Bytes,
-    /// What they were rounded to: the size of the block that was searched for.
+    /// The rounded size: that of the block that was searched for.
     pub rounded: Bytes,
-    /// The segment that was asked of the driver.
+    /// The size of the segment that the driver was asked for.
     pub segment: Bytes,
     /// The pool it was for.
     pub pool: PoolKind,
@@ -189,9 +190,9 @@ pub struct FailedRequest {
     pub stream: StreamId,
     /// What the driver reports as free; a limit does not lower it.
     pub device_free: Bytes,
-    /// What the request was for.
+    /// The name of the block that the request was for.
     pub name: NameId,
-    /// What the allocator did about it, in order; empty where that was not recorded.
+    /// The allocator's attempts, in order; empty if they were not recorded.
     pub attempts: Vec<Attempt>,
 }
 
@@ -246,7 +247,7 @@ pub enum EventKind {
         /// Bytes given back.
         size: Bytes,
     },
-    /// A block was handed out.
+    /// A block was allocated.
     Alloc {
         /// First byte.
         address: Address,
@@ -256,39 +257,39 @@ pub enum EventKind {
         requested: Bytes,
         /// The stream it was allocated for.
         stream: StreamId,
-        /// What it is for.
+        /// What the block is used for.
         category: Category,
-        /// What it is called.
+        /// The block's name.
         name: NameId,
     },
-    /// A live block turned out to be something else: a temporary becomes a parameter's gradient.
+    /// A live block changed its role: a temporary became a parameter's gradient.
     Relabel {
         /// First byte of the block.
         address: Address,
-        /// What it is for now.
+        /// Its new category.
         category: Category,
-        /// What it is called now.
+        /// Its new name.
         name: NameId,
     },
-    /// The program gave a block back. Its bytes are pending until `FreeCompleted`.
+    /// The program freed a block. Its bytes are pending until `FreeCompleted`.
     FreeRequested {
         /// First byte of the block.
         address: Address,
     },
-    /// The block can be used again.
+    /// The block can be reused.
     FreeCompleted {
         /// First byte of the block.
         address: Address,
     },
     /// A request failed for good.
     Oom(Arc<FailedRequest>),
-    /// What would have made the last request that failed fit, each tried before it is told.
+    /// Remedies for the last failed request, each tried before it is reported.
     Remedied(Arc<[RemedyTrial]>),
     /// What flips would do to the peak, each tried on a simulated device.
     Weighed(Arc<FlipTrials>),
-    /// `empty_cache()` was called; the segments it returns follow as events of their own.
+    /// `empty_cache()` was called; the segments that it releases follow as events of their own.
     EmptyCache,
-    /// The most that may be reserved changed; `None`: no limit.
+    /// The limit of reserved memory changed; `None` means no limit.
     Limit {
         /// The limit.
         limit: Option<Bytes>,
@@ -317,13 +318,13 @@ pub enum EventKind {
     OpEnd,
     /// A step ended.
     StepEnd(StepReport),
-    /// A run begins: nothing that is known of memory and steps belongs to it.
+    /// A run begins: what is known of memory and steps so far does not belong to it.
     Begin(Arc<About>),
-    /// A new description of what is trained: a switch changed it.
+    /// The description of what is trained changed, because of a switch.
     About(Arc<About>),
-    /// What the lab is doing from here on.
+    /// The lab's state changed.
     Run(RunState),
-    /// How all switches stand, and how they are wanted.
+    /// The values of all switches, in force and wanted.
     Settings(Arc<RunSettings>),
     /// A person (or the command line) changed a switch.
     SwitchFlipped {
@@ -345,26 +346,26 @@ pub enum EventKind {
         /// How long it took.
         duration: Micros,
     },
-    /// Host memory that the program holds for batches and tensors, after it changed: page-locked blocks of the caching
-    /// host allocator, and offloaded tensors in pageable memory.
+    /// The program's host memory for batches and tensors changed: page-locked blocks of the caching host allocator, and
+    /// offloaded tensors in pageable memory.
     HostMemory {
-        /// Bytes in blocks that are handed out.
+        /// Bytes in allocated blocks.
         allocated: Bytes,
         /// Bytes of all blocks.
         reserved: Bytes,
     },
-    /// The model begins to write a piece of text: forward passes that belong to no step, until `Generated`.
+    /// The model begins to write text: forward passes that belong to no step follow, until `Generated`.
     Generating,
     /// The model wrote a piece of text.
     Generated {
         /// The text.
         text: Arc<str>,
     },
-    /// What the driver said of the GPU.
+    /// The driver's figures for the GPU.
     Reading(Arc<Reading>),
-    /// Something that a person should read now: what was refused and why, what takes effect only later.
+    /// Something that a person should read now: a refusal and its reason, or a change that takes effect only later.
     Notice {
-        /// One sentence what, one what to do.
+        /// One sentence about what happened, and one about what to do.
         text: Arc<str>,
     },
     /// Something worth a line in the log.
@@ -372,24 +373,23 @@ pub enum EventKind {
         /// The line.
         text: Arc<str>,
     },
-    /// What the modules put out in the forward passes of the step under way, in the order in which they returned; told only
-    /// where it is something else than was told last.
+    /// The outputs of modules in the forward passes of the current step, in the order in which they returned. Reported
+    /// only if they differ from the last report.
     Modules(Arc<[ModuleOutput]>),
-    /// Blocks of this name were asked for from this stack; told once, before the name's first use.
+    /// The stack from which blocks of this name were allocated. Reported once, before the name's first use.
     Stack {
-        /// The name; several may have the same text.
+        /// The name. Several names may have the same text.
         name: NameId,
-        /// The texts of its frames, the innermost first; see [`super::frames`].
+        /// The texts of the stack's frames, innermost first; see [`super::frames`].
         frames: Arc<[NameId]>,
     },
-    /// A learner went on in a lesson.
+    /// A learner advanced in a lesson.
     Lesson(Arc<LessonNote>),
-    /// The segment, or the pages, that the driver gave last belong to a private pool: a captured graph's or a
-    /// `torch.cuda.MemPool`'s.
+    /// The last segment or pages from the driver belong to a private pool: a captured graph's or a `torch.cuda.MemPool`'s.
     PrivatePool {
         /// First byte of the segment or of the pages.
         address: Address,
-        /// Whose they are.
+        /// The private pool.
         pool: PoolId,
     },
     /// `torch.cuda.reset_peak_memory_stats()` was called: `max_memory_allocated()` and `max_memory_reserved()` start over.
@@ -398,34 +398,34 @@ pub enum EventKind {
     AlikeRanks(Arc<AlikeRanks>),
     /// The ranks whose own GPUs the process of this device has a CUDA context on, besides its own.
     ForeignContexts(Arc<[u16]>),
-    /// What the device of the run that has just begun has, and how much of it was free before; told where that is known.
+    /// The device's total memory and how much was free before the run that has just begun. Reported if known.
     DeviceMemory(DeviceMemory),
-    /// Whether the rank of this device can be reached, told where that changes, and while it is silent every second.
+    /// Whether the rank of this device can be reached. Reported at each change, and every second while the rank is silent.
     Presence(Presence),
 }
 
-/// What a module's forward puts out, as a hook on every module would tell it.
+/// The output of a module's forward, as a hook on every module would see it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModuleOutput {
     /// The module's path (`blocks.3.fc`); the model itself has none.
     pub module: NameId,
-    /// Dimensions of the tensor.
+    /// The tensor's dimensions.
     pub shape: Arc<[u64]>,
-    /// Type of its elements, as PyTorch calls it (`float16`).
+    /// The type of its elements, under PyTorch's name (`float16`).
     pub dtype: NameId,
     /// Bytes of its elements.
     pub bytes: Bytes,
-    /// How often a step calls it with this result.
+    /// How many times a step calls the module with this output.
     pub calls: u64,
 }
 
 impl ModuleOutput {
-    /// A step's rows that are told at most.
+    /// The most rows that are reported for a step.
     pub const MOST: usize = 4096;
 }
 
 impl FailedRequest {
-    /// What the allocator says of a request for `name`.
+    /// The allocator's report on a failed request for `name`.
     #[must_use]
     pub fn new(error: &OutOfMemory, name: NameId) -> Self {
         Self {
@@ -441,30 +441,30 @@ impl FailedRequest {
     }
 }
 
-/// What flips would do to the peak of a step: the same steps on a simulated device with the same memory.
+/// What flips would do to the peak of a step: the same steps, tried on a simulated device with the same memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlipTrials {
-    /// Steps finished when it was asked: it holds until a flip that came later.
+    /// Steps finished when it was tried. It holds until a later flip.
     pub step: u64,
-    /// Highest allocated as the switches stand.
+    /// Highest allocated with the current switches.
     pub peak: Bytes,
     /// Flips, each with the highest allocated under it.
     pub flips: Vec<(Remedy, Bytes)>,
 }
 
-/// A remedy that was tried: the same steps on the same memory, with it in force.
+/// A remedy that was tried by running the same steps in the same memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemedyTrial {
-    /// What was changed.
+    /// The remedy.
     pub remedy: Remedy,
-    /// Whether the steps went through.
+    /// True if the steps went through.
     pub fits: bool,
-    /// Highest reserved of what went through.
+    /// Highest reserved, if they went through.
     pub peak_reserved: Bytes,
 }
 
 impl EventKind {
-    /// It takes or gives back a block or a segment.
+    /// True for events that take or release a block or a segment.
     #[must_use]
     pub const fn changes_memory(&self) -> bool {
         matches!(
@@ -479,9 +479,9 @@ impl EventKind {
         )
     }
 
-    /// What the allocator recorded, with what is known of the block: the one translation of its vocabulary.
+    /// Translates the allocator's event, with what is known of the block. The only translation of its vocabulary.
     ///
-    /// A failed request that is known by its trace alone has no segment and no attempts.
+    /// A failed request that is known only from a trace has no segment and no attempts.
     #[must_use]
     pub fn of_trace(event: &TraceEvent, category: Category, name: NameId) -> Self {
         match *event {

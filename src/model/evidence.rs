@@ -1,4 +1,4 @@
-//! What is the case, in figures, and as a sentence.
+//! Evidence: the figures of a finding, and their wording as a sentence.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{BlockView, Category, Names, Segment};
 use vramlab_allocator::units::{Address, Bytes};
 
-/// What is the case, in figures.
+/// The figures of a finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Evidence {
@@ -16,169 +16,169 @@ pub enum Evidence {
     OutOfMemory {
         /// Bytes asked for.
         requested: Bytes,
-        /// What for; empty where that is not known.
+        /// The name of the requested block; empty if unknown.
         name: Arc<str>,
-        /// The segment that the driver should have given.
+        /// The size of the segment that the driver should have given.
         segment: Bytes,
-        /// The most that might be reserved.
+        /// The most that could be reserved.
         limit: Option<Bytes>,
         /// What the driver had left.
         device_free: Bytes,
-        /// Reserved then.
+        /// Reserved bytes at that time.
         reserved: Bytes,
-        /// Allocated then.
+        /// Allocated bytes at that time.
         allocated: Bytes,
-        /// Free then, but not for this request.
+        /// Free bytes at that time, which could not serve this request.
         free: Bytes,
     },
     /// Steps leave memory behind.
     Leak {
-        /// Bytes that a step leaves.
+        /// Bytes that each step leaves behind.
         rise: Bytes,
-        /// Steps that did.
+        /// The number of steps that did so.
         steps: u64,
-        /// What keeps it, where that is known.
+        /// What keeps the memory, if known.
         cause: LeakCause,
-        /// Bytes that these steps left in all, or that the lines hold by now.
+        /// Bytes that these steps left behind in total, or that the lines hold by now.
         held: Bytes,
-        /// Lines whose blocks stay, the most bytes a step first; empty until they are known.
+        /// Lines whose blocks stay, the most bytes per step first; empty until they are known.
         lines: Vec<KeptLine>,
     },
-    /// Free bytes that nothing can give back.
+    /// Free bytes that can't be released.
     Stranded {
-        /// How many.
+        /// The number of bytes.
         bytes: Bytes,
-        /// Of so many reserved.
+        /// Reserved bytes.
         reserved: Bytes,
-        /// Segments that they are in.
+        /// The number of segments that contain them.
         segments: usize,
         /// The largest piece.
         largest_hole: Bytes,
-        /// What holds the segment of that piece.
+        /// What holds that piece's segment.
         holder: Option<SegmentHolder>,
-        /// When.
+        /// The moment of the figures.
         when: FreeMemoryMoment,
     },
-    /// What most of the peak of the last step was.
+    /// The category with most bytes at the peak of the last step.
     Peak {
         /// The category.
         category: Category,
         /// Its bytes at the peak.
         bytes: Bytes,
-        /// Allocated at the peak.
+        /// Allocated bytes at the peak.
         peak: Bytes,
     },
-    /// Parameters are sharded, and whole only while they are used.
+    /// Parameters are sharded, and complete only while they are used.
     Gathered {
-        /// Bytes of whole ones at the peak of the last step, beyond the shards.
+        /// Bytes of complete parameters at the peak of the last step, beyond the shards.
         bytes: Bytes,
-        /// Allocated at the peak.
+        /// Allocated bytes at the peak.
         peak: Bytes,
         /// All-gathers of the step.
         gathers: u64,
     },
-    /// DDP's buckets lie beside the gradients.
+    /// DDP's buckets take memory in addition to the gradients.
     Buckets {
-        /// Their bytes.
+        /// The buckets' bytes.
         bytes: Bytes,
-        /// Allocated at the peak of the last step.
+        /// Allocated bytes at the peak of the last step.
         peak: Bytes,
     },
-    /// DDP's buckets of the first step were still there when others had been made.
+    /// DDP's buckets of the first step still existed after the new ones had been made.
     LateBuckets {
-        /// Their bytes.
+        /// The old buckets' bytes.
         bytes: Bytes,
-        /// The step that made the others.
+        /// The step that made the new ones.
         step: u64,
     },
-    /// Ranks reserve more than others.
+    /// Some ranks reserve more than others.
     Uneven {
-        /// Those that reserve most: `rank 3`.
+        /// The ranks that reserve most: `rank 3`.
         most: String,
-        /// How much.
+        /// Bytes that they reserve.
         reserved: Bytes,
-        /// Those that reserve least.
+        /// The ranks that reserve least.
         least: String,
-        /// How much.
+        /// Bytes that they reserve.
         least_reserved: Bytes,
     },
     /// Processes of ranks have a CUDA context on the GPU of another rank.
     ForeignContext {
-        /// They: `ranks 1–3`.
+        /// These ranks: `ranks 1–3`.
         ranks: String,
-        /// How many they are.
+        /// The number of these ranks.
         count: usize,
-        /// Whose GPU: `rank 0`.
+        /// The rank whose GPU it is: `rank 0`.
         of: String,
     },
     /// A rank takes longer than the others, which wait for it.
     Straggler {
-        /// Who: `rank 3`.
+        /// The slow rank: `rank 3`.
         rank: String,
-        /// What a step takes there without exchanges, in milliseconds.
+        /// The time of its step without exchanges, in milliseconds.
         own: u64,
-        /// What it takes the others.
+        /// The same time on the other ranks.
         others: u64,
     },
-    /// A stage of a pipeline has more to do than the others, which wait for it.
+    /// A stage of a pipeline has more work than the others, which wait for it.
     UnbalancedStages {
-        /// Who: `rank 3`.
+        /// The stage's rank: `rank 3`.
         rank: String,
-        /// What a step takes there without exchanges, in milliseconds.
+        /// The time of its step without exchanges, in milliseconds.
         own: u64,
-        /// What it takes the others, at most.
+        /// The longest such time on the other ranks.
         others: u64,
-        /// These are times of simulated cards.
+        /// True if the times are those of simulated cards.
         simulated: bool,
     },
-    /// Cached segments that nothing holds.
+    /// Cached segments that no block occupies.
     Releasable {
         /// How many bytes.
         bytes: Bytes,
-        /// Of so many reserved.
+        /// Reserved bytes.
         reserved: Bytes,
-        /// When.
+        /// The moment of the figures.
         when: FreeMemoryMoment,
     },
-    /// The rests of blocks beyond what was asked for.
+    /// The parts of blocks beyond the requested bytes.
     Rounding {
         /// How many bytes.
         bytes: Bytes,
-        /// Of so many allocated.
+        /// Allocated bytes.
         allocated: Bytes,
     },
     /// The gradient scaler skips most steps.
     Overflow {
-        /// Steps skipped …
+        /// The number of steps skipped.
         skipped: usize,
-        /// … of so many.
+        /// The number of steps that were looked at.
         steps: usize,
     },
-    /// The gradient scaler skipped steps, as it does at first.
+    /// The gradient scaler skipped steps, as it usually does at first.
     Skipped {
         /// Steps skipped.
         steps: u64,
     },
 }
 
-/// The moment that a finding about free memory is of.
+/// The moment that a finding about free memory describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FreeMemoryMoment {
-    /// The moment that is looked at.
+    /// The moment on screen.
     Now,
-    /// The end of the last step, or the whole of it.
+    /// The end of the last step, or all of the last step.
     Step,
-    /// The moment when most was reserved: of a run that has ended.
+    /// The moment when most was reserved, for a run that has ended.
     Fullest,
 }
 
-/// A line whose blocks outlive their steps.
+/// A source line whose blocks outlive their steps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KeptLine {
-    /// The line, or the name of the blocks.
+    /// The source line, or the name of the blocks.
     pub line: Arc<str>,
-    /// Bytes that a step leaves.
+    /// Bytes that each step leaves behind.
     pub rise: Bytes,
 }
 
@@ -186,40 +186,40 @@ pub struct KeptLine {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LeakCause {
-    /// Losses, with the graphs that made them.
+    /// Losses, together with the graphs that computed them.
     Graphs,
     /// Losses alone.
     Losses,
-    /// Outputs of steps, in objects that refer to each other.
+    /// Outputs of steps, in objects that form reference cycles.
     Cycles,
-    /// Tensors that autograd saved for backward: the graph of each step is kept by something.
+    /// Tensors that autograd saved for backward: something keeps the graph of each step.
     Saved,
-    /// One tensor a step, of one line: a list or a cache grows.
+    /// One tensor per step, from one line: a list or a cache grows.
     Growing,
     /// Not known.
     Unknown,
 }
 
-/// What keeps a segment from being given back.
+/// What keeps a segment from being released.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SegmentHolder {
     /// The segment.
     pub segment: Address,
-    /// Free bytes of it.
+    /// Free bytes in the segment.
     pub free: Bytes,
-    /// What the largest block in it is called; its category where it has no name.
+    /// The name of its largest block, or that block's category if it has no name.
     pub name: Arc<str>,
-    /// Its size.
+    /// The size of that block.
     pub size: Bytes,
     /// Other blocks in the segment.
     pub others: usize,
-    /// The other one, where there is just one: what it is called, and its size.
+    /// If there is exactly one other block, its name and size.
     #[serde(skip)]
     pub other: Option<(Arc<str>, Bytes)>,
 }
 
 impl SegmentHolder {
-    /// What holds a segment: its largest block, and how many more. `None` if nothing does.
+    /// The segment's largest block, and how many others there are; `None` if there are no blocks.
     pub(super) fn of(segment: &Segment<'_>, names: &Names) -> Option<Self> {
         let largest = segment.blocks().max_by_key(|block| (block.size, std::cmp::Reverse(block.offset)))?;
         let named = |block: &BlockView| -> Arc<str> {
@@ -252,7 +252,7 @@ impl fmt::Display for Evidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OutOfMemory { requested, name, segment, limit, device_free, reserved, allocated, free } => {
-                // PyTorch's message has the segment.
+                // PyTorch's message names the segment's size.
                 match segment > requested {
                     true => write!(f, "out of memory: {segment} asked (a segment for {requested})")?,
                     false => write!(f, "out of memory: {requested} asked")?,
@@ -401,7 +401,7 @@ pub(super) fn percent(part: Bytes, whole: Bytes) -> String {
     format!("{:.0} %", 100.0 * share(part, whole))
 }
 
-/// `22.84 → 15.30 GiB`; each with its unit where these differ.
+/// `22.84 → 15.30 GiB`, or both with a unit if the units differ.
 pub(super) fn change(from: Bytes, to: Bytes) -> String {
     let (from, to) = (from.to_string(), to.to_string());
     match (from.split_once(' '), to.split_once(' ')) {

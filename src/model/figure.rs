@@ -1,28 +1,28 @@
-//! A figure of several steps in a row, told apart from noise and from the ramp before it.
+//! A figure over several consecutive steps, separated from noise and from the ramp before it.
 
 use serde::Serialize;
 
 use super::Micros;
 use vramlab_allocator::units::Bytes;
 
-/// A figure of several steps: their median, and the quartiles around it.
+/// A figure over several steps: the median and the quartiles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Figure {
-    /// Half of the steps have less.
+    /// Half of the steps have less than this.
     pub median: f64,
-    /// A quarter of the steps has less.
+    /// A quarter of the steps has less than this.
     pub low: f64,
-    /// A quarter of the steps has more.
+    /// A quarter of the steps has more than this.
     pub high: f64,
 }
 
-/// Steps that make a level, or rises that make a trend: fewer can be chance.
+/// The fewest steps that form a level, and the fewest rises that form a trend. Fewer can be chance.
 const LEVEL: usize = 3;
-/// Values this near to each other, as a share, are one level.
+/// Values that differ by at most this share form one level.
 const SAME: f64 = 0.001;
-/// Fewer steps don't show where a ramp ends.
+/// The fewest steps that show where a ramp ends.
 const SHOWS_RAMP: usize = 6;
-/// Where a quarter of the steps differs by more than this share, a change must be twice as large to count.
+/// If the quartiles differ by more than this share, a change must be twice as large to count.
 const ROUGH: f64 = 0.25;
 
 impl Figure {
@@ -34,8 +34,8 @@ impl Figure {
         Some(Self { median: at(2)?, low: at(1)?, high: at(3)? })
     }
 
-    /// Of bytes, which a run repeats exactly: the level that the steps reached, or the last value of those that still rise
-    /// or fall; the quartiles where they do neither.
+    /// A figure in bytes, which a run repeats exactly: the level that the steps reached, or the last value if it still
+    /// rises or falls, or else the quartiles.
     pub(super) fn of_bytes(values: &[f64]) -> Option<Self> {
         let last = *values.last()?;
         let level = values.iter().rev().take_while(|value| (*value - last).abs() <= last.abs() * SAME).count();
@@ -50,12 +50,12 @@ impl Figure {
         Self::of(values.iter().copied())
     }
 
-    /// Of times, which jitter: the quartiles of the steps behind a ramp, if they begin with one.
+    /// A figure of times, which jitter: the quartiles of the steps after an initial ramp.
     pub(super) fn of_times(values: &[f64]) -> Option<Self> {
         Self::of(values[behind_ramp(values)..].iter().copied())
     }
 
-    /// What was seen once, and is exactly that.
+    /// A value that was seen once and is exact.
     #[must_use]
     pub const fn exact(value: f64) -> Self {
         Self { median: value, low: value, high: value }
@@ -73,14 +73,14 @@ impl Figure {
         Micros(self.median as u64)
     }
 
-    /// Half the distance of the quartiles: what one step differs from the next anyway.
+    /// Half the distance between the quartiles: by how much steps differ from each other anyway.
     #[must_use]
     pub fn spread(&self) -> f64 {
         (self.high - self.low) / 2.0
     }
 
-    /// Which of several figures are best, by their places: those that differ from the very best by no more than steps differ
-    /// among themselves, or by half a per cent. None where that is all of them.
+    /// The indices of the best figures: those that differ from the very best by no more than steps differ from each
+    /// other, or by half a per cent. Empty if that would be all of them.
     #[must_use]
     pub fn best_of(all: &[Option<Self>], less_is_good: bool) -> Vec<usize> {
         const NEAR: f64 = 0.005;
@@ -96,8 +96,8 @@ impl Figure {
         if as_good.len() == known.len() { Vec::new() } else { as_good }
     }
 
-    /// Whether `after` differs by more than steps differ among themselves. Figures that never vary differ as soon as they
-    /// are not the same; where steps differ by much, the change must stand out twice.
+    /// True if `after` differs by more than steps differ from each other. Figures that never vary differ as soon as
+    /// they are not equal. If steps differ a lot, the change must be twice as large.
     #[must_use]
     pub fn differs(&self, after: &Self) -> bool {
         let noise = 2.0 * self.spread().max(after.spread());
@@ -106,8 +106,8 @@ impl Figure {
     }
 }
 
-/// Where the steps behind a ramp begin: where two parts, each around a median of its own, leave less than half of what
-/// one median leaves. 0 without a ramp.
+/// The index at which the steps after a ramp begin: split there, two medians leave less than half of the deviation that
+/// one median leaves. 0 if there is no ramp.
 fn behind_ramp(values: &[f64]) -> usize {
     if values.len() < SHOWS_RAMP {
         return 0;
@@ -127,7 +127,7 @@ mod tests {
 
     use super::*;
 
-    /// Values between −1 and 1 that look like chance and are always the same.
+    /// Values between −1 and 1 that look random and are always the same.
     fn jitter(seed: u64) -> impl Iterator<Item = f64> {
         let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
         std::iter::repeat_with(move || {
@@ -164,7 +164,7 @@ mod tests {
         fn a_level_reached_by_a_ramp_is_no_noise_to_what_was_before(
             before in 100_u32..1000, steps in 4_usize..8, rise in 2_u32..50,
         ) {
-            // The cache grows for some steps, then stays: twice what it was is a change, never noise.
+            // The cache grows for some steps, then stays. Double the value is a change, never noise.
             let flat = vec![f64::from(before); 10];
             let grown = f64::from(before * 2);
             let ramp = (1..=10 - steps).map(|step| f64::from(before) + f64::from(rise) * step as f64);
@@ -182,7 +182,7 @@ mod tests {
             let figure = Figure::of_times(&values).unwrap();
             prop_assert!((figure.median - 100.0).abs() <= 2.0, "{:?} of {:?}", figure, values);
             prop_assert!(figure.spread() <= 2.0);
-            // So that a step half as long is seen as that, without the ramp's noise beside it.
+            // Half the time must be recognised without the noise of the ramp.
             let half = Figure::exact(50.0);
             prop_assert!(figure.differs(&half));
         }
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_ramp_that_was_called_noise_is_none() {
-        // Reserved while a leak climbed, and after it was let go: what is cached stays.
+        // Reserved memory while a leak grew, and after the leak was released: what is cached stays.
         let climbing: Vec<f64> = (0..10).map(|step| 61.8 + 8.2 * f64::from(step)).collect();
         let before = Figure::of_bytes(&climbing).unwrap();
         assert!((before.median - 135.6).abs() < 1e-9, "{before:?}");

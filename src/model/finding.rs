@@ -1,4 +1,4 @@
-//! What the model concludes from its figures: each conclusion is a value with its evidence and what can be done.
+//! Findings: the model's conclusions, each with its evidence and its remedies.
 
 use std::fmt;
 
@@ -12,55 +12,55 @@ use super::steps::Steps;
 use super::{Autopsy, Category, FlipTrials, Ledger, Level, MemoryModel, Names, Remedy, RunSettings};
 use vramlab_allocator::units::Bytes;
 
-/// Smaller amounts are not worth a sentence.
+/// Smaller amounts are not mentioned.
 const WORTH_SAYING: Bytes = Bytes::mib(1);
 
-/// A conclusion: displays as one sentence. Screens and commands word the remedies.
+/// A conclusion, displayed as one sentence. Screens and commands word its remedies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// How loud.
+    /// How important it is.
     pub level: Level,
-    /// What is the case.
+    /// The figures behind it.
     pub evidence: Evidence,
-    /// What can be done about it, the most promising first; empty where nothing need be done.
+    /// Remedies, the most promising first; empty if nothing needs to be done.
     pub remedies: Vec<Remedy>,
-    /// Where in the event stream it can be seen best, if at one place.
+    /// The position in the event stream that shows it best, if there is one.
     pub position: Option<u64>,
-    /// What the remedies gained when they were tried.
+    /// The gain of the remedies, if they were tried.
     pub gain: Option<Gain>,
 }
 
-/// What a remedy that was tried does.
+/// The measured effect of a remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Gain {
-    /// Without it.
+    /// The peak without the remedy.
     pub from: Bytes,
-    /// With it.
+    /// The peak with the remedy.
     pub to: Bytes,
-    /// What it does that to, and how it was tried.
+    /// How it was tried, and which peak the figures are.
     pub trial: Trial,
 }
 
-/// How a remedy was tried, and which peak that tells.
+/// How a remedy was tried, and which peak its figures are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trial {
-    /// What the run asked for was asked of another allocator, from empty memory on: the peak of reserved.
+    /// The run's requests, replayed on another allocator from empty memory: the reserved peak.
     Replayed,
-    /// The same from where the run is, once what is cached was given back.
+    /// The requests from the run's current state on, after releasing the cache: the reserved peak.
     Forked,
-    /// Steps ran on a simulated device: the peak of allocated in a step.
+    /// Steps on a simulated device: the allocated peak of a step.
     Simulated,
 }
 
 impl Gain {
-    /// Bytes that it saves.
+    /// The bytes that it saves.
     #[must_use]
     pub fn saves(&self) -> Bytes {
         self.from.saturating_sub(self.to)
     }
 
-    /// Whether it is worth a word: at least one per cent.
+    /// True if it saves at least one per cent, which is worth mentioning.
     #[must_use]
     pub fn is_worth_it(&self) -> bool {
         self.saves() >= WORTH_SAYING && self.saves().get() * 100 >= self.from.get()
@@ -68,7 +68,7 @@ impl Gain {
 }
 
 impl FlipTrials {
-    /// Of some flips the one that saves most, where that is worth a word.
+    /// The flip among `remedies` that saves most, if that is worth mentioning.
     fn best_of(&self, remedies: &[Remedy]) -> Option<(Remedy, Gain)> {
         let tried = self.flips.iter().filter(|(remedy, _)| remedies.contains(remedy));
         let (remedy, peak) = tried.min_by_key(|(_, peak)| *peak)?;
@@ -95,11 +95,11 @@ impl fmt::Display for Finding {
     }
 }
 
-/// The figures that findings about memory come from, taken at one moment.
+/// The figures for findings about memory, taken at one moment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Situation {
     ledger: Ledger,
-    /// Segments that strand bytes.
+    /// The number of segments with stranded bytes.
     stranding: usize,
     largest_hole: Bytes,
     /// What holds the segment of that hole.
@@ -109,12 +109,12 @@ pub(super) struct Situation {
 }
 
 impl Situation {
-    /// Where every reserved byte stood then.
+    /// The accounts at that moment.
     pub(super) const fn ledger(&self) -> Ledger {
         self.ledger
     }
 
-    /// Looks at every segment, and at the blocks of those that could have the largest hole.
+    /// Examines every segment, and the blocks of those that may contain the largest hole.
     pub(super) fn of(memory: &MemoryModel, names: &Names) -> Self {
         let stranding = || {
             let held = |segment: &super::Segment<'_>| segment.held() > 0 && !segment.is_expandable();
@@ -133,18 +133,18 @@ impl Situation {
         }
     }
 
-    /// Of a moment of which only the accounts are known.
+    /// The situation at a moment of which only the accounts are known.
     const fn bare(ledger: Ledger, position: u64) -> Self {
         Self { ledger, stranding: 0, largest_hole: Bytes::ZERO, holder: None, position }
     }
 }
 
-/// Everything that findings are about.
+/// The inputs of all findings.
 pub(super) struct FindingInputs<'a> {
     pub situation: &'a Situation,
-    /// The accounts when most was reserved, and events before: of a run that has ended.
+    /// The accounts when most was reserved, and the events before that moment. Only for a run that has ended.
     pub fullest: Option<(Ledger, u64)>,
-    /// Cached bytes that no moment of the last step used.
+    /// Cached bytes that the last step never used.
     pub spare: Bytes,
     pub oom: Option<&'a Autopsy>,
     pub peak_by_category: &'a [Bytes; 9],
@@ -155,15 +155,15 @@ pub(super) struct FindingInputs<'a> {
     /// What flips would do to the peak of a step.
     pub weighed: Option<&'a FlipTrials>,
     pub names: &'a Names,
-    /// What the last whole step held because ranks share their work.
+    /// Memory that the last whole step held because ranks share their work.
     pub shared: Option<&'a RankHoldings>,
 }
 
 impl FindingInputs<'_> {
-    /// All findings, most important first.
+    /// All findings, the most important first.
     pub(super) fn findings(&self) -> Vec<Finding> {
         let (mut cached, mut unused) = (self.releasable(), None);
-        // That most of what is reserved is not used comes before what the rest is for.
+        // If most of the reserved memory is unused, that comes before what the rest is used for.
         if matches!(&cached, Some(Finding { evidence: Evidence::Releasable { bytes, reserved, .. }, .. }) if share(*bytes, *reserved) > 0.5)
         {
             unused = cached.take();
@@ -201,7 +201,7 @@ impl FindingInputs<'_> {
         let tried = oom.remedied.iter().filter(|tried| tried.fits).map(|tried| tried.remedy.clone());
         let mut remedies: Vec<Remedy> = tried.collect();
         if oom.remedied.is_empty() {
-            // Until something was tried, only what is wrong for certain.
+            // Until remedies have been tried, advise only what is certainly wrong.
             remedies = self.leak().map(|leak| leak.remedies).unwrap_or_default();
         }
         Some(Finding { level: Level::Danger, evidence, remedies, position: Some(oom.position), gain: None })
@@ -229,7 +229,8 @@ impl FindingInputs<'_> {
         })
     }
 
-    /// What is said of free memory is of the end of the last step, or of where most was reserved once all is over.
+    /// The situation that findings about free memory describe: the end of the last step, or the moment when most was
+    /// reserved if the run has ended.
     fn moment(&self) -> (Situation, FreeMemoryMoment) {
         match self.fullest {
             Some((ledger, position)) if position != self.situation.position => {
@@ -257,13 +258,13 @@ impl FindingInputs<'_> {
     }
 
     fn peak(&self) -> Option<Finding> {
-        // What lies there when memory runs out is told with the failure: the last whole step had another peak.
+        // The failure already reports what was live when memory ran out, and the last whole step had another peak.
         if self.oom.is_some() {
             return None;
         }
         let peak: Bytes = self.peak_by_category.iter().copied().sum();
         let (category, remedies) = self.remedies_for(self.peak_by_category)?;
-        // Advised is the flip that saves most, and only what was tried.
+        // Only flips that were tried are advised, and of these the one that saves most.
         let (remedies, gain) = match self.weighed.and_then(|weighed| weighed.best_of(&remedies)) {
             Some((remedy, gain)) => (vec![remedy], Some(gain)),
             None => (Vec::new(), None),
@@ -279,7 +280,7 @@ impl FindingInputs<'_> {
         Some(Finding { level: Level::Info, evidence, remedies, position: self.peak_position, gain })
     }
 
-    /// What a rank holds because it shares its work.
+    /// Findings about memory that a rank holds because it shares its work.
     fn shared(&self) -> Option<Finding> {
         let RankHoldings { gathers, buckets, parameters, .. } = *self.shared?;
         let peak: Bytes = self.peak_by_category.iter().copied().sum();
@@ -325,7 +326,7 @@ impl FindingInputs<'_> {
         (steps >= 10 && skipped * 2 > steps).then(|| Finding {
             level: Level::Warning,
             evidence: Evidence::Overflow { skipped, steps },
-            // The steps that were skipped may lie before it was set.
+            // The skipped steps may be from before the switch was set.
             remedies: if self.is("amp", "bf16") { Vec::new() } else { vec![Remedy::flip("amp", "bf16")] },
             position: None,
             gain: None,
@@ -344,12 +345,12 @@ impl FindingInputs<'_> {
         })
     }
 
-    /// Whether a switch is known to stand so.
+    /// True if the switch is known to have this value.
     fn is(&self, switch: &str, value: &str) -> bool {
         self.settings.get(switch).is_some_and(|setting| &*setting.value == value)
     }
 
-    /// What most of some bytes are for, and what makes that less.
+    /// The category with most of these bytes, and the remedies that lower it.
     fn remedies_for(&self, by_category: &[Bytes; 9]) -> Option<(Category, Vec<Remedy>)> {
         let bytes = |category: &Category| by_category[*category as usize];
         let largest =
@@ -358,7 +359,7 @@ impl FindingInputs<'_> {
     }
 }
 
-/// What ends a leak: the switch that makes it, where there is one, then the change of the program.
+/// The remedies for a leak: the switch that causes it, if there is one, then a change of the program.
 pub(super) fn cures(cause: LeakCause, settings: &RunSettings) -> Vec<Remedy> {
     let releases = |measure: &&advice::Measure| measure.switch == "retain" && measure.helps(settings);
     let switch = advice::MEASURES.iter().find(releases).map(advice::Measure::remedy);

@@ -1,31 +1,31 @@
-//! How a step stood: what news about a flip is told from, one before it and one after.
+//! The state of a finished step. News about a flip compares the step before with the step after.
 
 use super::steps::StepPeaks;
 use super::{Micros, Phase, StepReport};
 use vramlab_allocator::units::Bytes;
 
-/// A finished step.
+/// The state of a finished step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Footing {
     /// Live bytes by category when most was allocated, in the order of [`super::Category::ALL`].
     pub by_category: [Bytes; 9],
     /// The most that was reserved.
     pub reserved: Bytes,
-    /// Cached bytes that no moment of it used.
+    /// Cached bytes that the step never used.
     pub spare: Bytes,
-    /// The most that waited for another stream at once.
+    /// The most bytes that waited for another stream at once.
     pub pending: Bytes,
-    /// The most that might be reserved when it ended.
+    /// The limit of reserved memory at its end.
     pub limit: Option<Bytes>,
-    /// What it left allocated.
+    /// Allocated bytes at its end.
     pub allocated: Bytes,
-    /// Bytes more than the step before left, and for how many steps in a row it was more.
+    /// By how many bytes its end exceeds that of the step before, and for how many steps in a row it has risen.
     pub rise: (Bytes, usize),
     /// How long it took.
     pub total: Micros,
     /// Time of its backward pass.
     pub backward: Micros,
-    /// Time of copies between host and device, beside the computation or not.
+    /// Time of copies between host and device, overlapped or not.
     pub copy: Micros,
 }
 
@@ -48,7 +48,7 @@ impl Footing {
         }
     }
 
-    /// What a part of the step is of all of it.
+    /// A part of the step's time as a share of all of it.
     pub(super) fn share(&self, part: Micros) -> f64 {
         if self.total.0 == 0 { 0.0 } else { part.0 as f64 / self.total.0 as f64 }
     }

@@ -1,20 +1,20 @@
-//! Whether steps leave memory behind: a leak.
+//! Detects leaks: steps that leave memory behind.
 
 use vramlab_allocator::units::Bytes;
 
-/// Bytes allocated at the end of steps, as long as they have been rising.
+/// Allocated bytes at the end of steps, as long as they keep rising.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Growth {
     last: Option<Bytes>,
-    /// What the last rise was.
+    /// The last rise.
     rise: Bytes,
-    /// Steps in a row that ended with more than the one before, and what they left in all.
+    /// The number of consecutive steps that ended with more than the step before, and the sum of their rises.
     steps: usize,
     risen: Bytes,
 }
 
 impl Growth {
-    /// Fewer steps in a row can be optimizer state, workspaces, a cache that fills.
+    /// Fewer consecutive rises can be optimizer state, workspaces, or a cache that fills.
     const SUSPICIOUS: usize = 4;
 
     /// A step ended with `allocated` bytes.
@@ -26,17 +26,17 @@ impl Growth {
         self.last = Some(allocated);
     }
 
-    /// A switch was flipped: what rises now is another thing.
+    /// Starts again, because a switch was flipped.
     pub(super) fn restart(&mut self) {
         *self = Self::default();
     }
 
-    /// Bytes that each step leaves behind, and for how many steps it has been so.
+    /// Bytes that each step leaves behind, and for how many steps it has done so; `None` if there is no leak.
     pub(super) fn leak(&self) -> Option<(Bytes, usize)> {
         (self.steps >= Self::SUSPICIOUS).then_some((self.rise, self.steps))
     }
 
-    /// What those steps left in all.
+    /// The sum of what those steps left behind.
     pub(super) const fn risen(&self) -> Bytes {
         self.risen
     }

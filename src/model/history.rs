@@ -1,4 +1,4 @@
-//! Peaks and floor of every step so far, at several zoom levels, with marks where something was changed.
+//! The peaks and floors of every step so far, at several zoom levels, with marks where something changed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,15 +9,15 @@ use vramlab_allocator::units::Bytes;
 /// One column of the history: the figures of one step, or of a power of two of steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Column {
-    /// Lowest allocated.
+    /// Lowest allocated bytes.
     pub floor: Bytes,
-    /// Highest allocated.
+    /// Highest allocated bytes.
     pub peak: Bytes,
-    /// Highest reserved.
+    /// Highest reserved bytes.
     pub reserved: Bytes,
-    /// Stranded when a step ended; the most of several.
+    /// Stranded bytes at the end of a step; the most of several steps.
     pub stranded: Bytes,
-    /// The most that might be reserved; the least of several.
+    /// The limit of reserved memory; the lowest of several steps.
     pub limit: Option<Bytes>,
     /// Steps finished when it began.
     pub step: u64,
@@ -25,12 +25,12 @@ pub struct Column {
     pub position: u64,
     /// Time of its first event.
     pub time: Micros,
-    /// A step of it was given up.
+    /// True if a step in it was given up.
     pub failed: bool,
 }
 
 impl Column {
-    /// This column and the one that follows it as one.
+    /// Combines this column with the next one.
     #[must_use]
     pub fn join(self, next: Self) -> Self {
         Self {
@@ -45,27 +45,27 @@ impl Column {
     }
 }
 
-/// Something that changed the run, at its place in it.
+/// A change in the run, and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// Columns before it: it stands where column `columns >> level` begins.
+    /// The number of columns before it. It is drawn where column `columns >> level` begins.
     pub columns: u64,
     /// Events before it.
     pub position: u64,
     /// Steps finished before it.
     pub step: u64,
-    /// What it was.
+    /// What changed.
     pub kind: MarkKind,
 }
 
-/// What a [`Mark`] stands for.
+/// The kind of a [`Mark`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MarkKind {
     /// A switch was flipped.
     Flip {
         /// Its word (`amp`).
         switch: Arc<str>,
-        /// The value since then.
+        /// The new value.
         to: Arc<str>,
     },
     /// The cache was emptied.
@@ -77,34 +77,35 @@ pub enum MarkKind {
     OutOfMemory,
 }
 
-/// Every step so far: level `k` has columns of `2^k` steps, and keeps the last [`History::COLUMNS`] of them, so that the
-/// level that holds the whole run is always there.
+/// Every step so far. Level `k` has columns of `2^k` steps and keeps the last [`History::COLUMNS`] of them, so that one
+/// level always holds the whole run.
 ///
-/// Recording costs two columns a step on average. Full chunks of columns are shared, so a clone is cheap.
+/// Recording costs two columns per step on average. Full chunks of columns are shared, so a clone is cheap.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     levels: Vec<LevelColumns>,
     marks: Arc<VecDeque<Mark>>,
     columns: u64,
-    /// The step under way.
+    /// The current step.
     open: Option<Column>,
 }
 
 /// The part of the history that a chart of some width shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
-    /// Columns from the left edge; at most the width asked for, fewer while the page fills.
+    /// Columns from the left edge: as many as the width, or fewer while the page fills.
     pub columns: Vec<Column>,
     /// Index of the first column (`steps >> level`).
     pub first: u64,
-    /// Marks inside, each with its column from the left edge.
+    /// Marks on the page, each with its column from the left edge.
     pub marks: Vec<(usize, Mark)>,
 }
 
 impl History {
-    /// Columns that every level keeps; no page is wider.
+    /// The number of columns that every level keeps. No page is wider.
     pub const COLUMNS: usize = 2048;
-    /// Marks kept: of more, the oldest ones of those that share a column of a whole-run page with others go.
+    /// The number of marks that are kept. Beyond it, the oldest mark that shares a column of a whole-run page with
+    /// others is dropped.
     const MARKS: usize = 2048;
 
     /// Steps recorded so far, the one under way included.
@@ -113,21 +114,21 @@ impl History {
         self.columns + u64::from(self.open.is_some())
     }
 
-    /// Whether the last column of a level is nothing but a part of the step under way.
+    /// True if the last column of a level only covers a part of the current step.
     #[must_use]
     pub fn ends_in_part(&self, level: usize) -> bool {
         self.open.is_some() && self.columns > 0 && self.columns.is_multiple_of(1 << level.min(63))
     }
 
-    /// The last step that ended; the one under way before the first did.
+    /// The last finished step, or the current one if none has finished.
     #[must_use]
     pub fn latest(&self) -> Option<Column> {
         let ended = self.levels.first().and_then(|steps| steps.get(self.columns.checked_sub(1)?));
         ended.or(self.open)
     }
 
-    /// The step under way at a position: steps finished before the first of so many of which it is one. Long ago, only powers of
-    /// two of steps are told apart; `None` before the first that is kept.
+    /// The step at a position: the number of steps finished before it, and how many steps it stands for. For older
+    /// steps only groups of a power of two are known. `None` before the first step that is kept.
     #[must_use]
     pub fn step_at(&self, position: u64) -> Option<(u64, u64)> {
         if let Some(open) = self.open.filter(|open| open.position <= position) {
@@ -138,8 +139,8 @@ impl History {
         self.levels.iter().enumerate().find_map(kept)
     }
 
-    /// Events before the step that lies so many steps before the one under way at a position; of steps of long ago before the
-    /// first of several. `None` before the first that is kept.
+    /// The number of events before the step that is `back` steps before the one at `position`. For older steps, before
+    /// the first of a group of steps. `None` before the first step that is kept.
     #[must_use]
     pub fn begin_of(&self, position: u64, back: u64) -> Option<u64> {
         let under_way = self.open.filter(|open| open.position <= position);
@@ -156,14 +157,14 @@ impl History {
         })
     }
 
-    /// The step under way at a position; of steps of long ago several as one. `None` before the first that is kept.
+    /// The column of the step at a position; older steps are in groups. `None` before the first step that is kept.
     #[must_use]
     pub fn around(&self, position: u64) -> Option<Column> {
         let open = self.open.filter(|open| open.position <= position);
         open.or_else(|| self.levels.iter().find_map(|columns| columns.around(position)))
     }
 
-    /// Whether a column is the step under way.
+    /// True if a column is the current step.
     #[must_use]
     pub fn is_under_way(&self, column: &Column) -> bool {
         self.open.is_some_and(|open| open.position == column.position)
@@ -174,12 +175,12 @@ impl History {
         self.marks.iter()
     }
 
-    /// The step under way, so far.
+    /// The current step so far.
     pub const fn open_mut(&mut self) -> Option<&mut Column> {
         self.open.as_mut()
     }
 
-    /// A step begins. One that never ended was given up.
+    /// Begins a step. A step that did not end was given up.
     pub fn begin(&mut self, column: Column) {
         if let Some(open) = self.open.take() {
             self.record(Column { failed: true, ..open });
@@ -187,7 +188,7 @@ impl History {
         self.open = Some(column);
     }
 
-    /// The step under way ended.
+    /// Ends the current step.
     pub fn end(&mut self, stranded: Bytes) {
         if let Some(open) = self.open.take() {
             self.record(Column { stranded, ..open });
@@ -208,8 +209,8 @@ impl History {
         }
     }
 
-    /// What it takes to go on from here: the step under way, the last columns of each level, and the last mark. All others are
-    /// forgotten.
+    /// The part of the history that is needed to go on from here: the current step, the last columns of each level, and
+    /// the last mark.
     #[must_use]
     pub(super) fn tail(&self) -> Self {
         Self {
@@ -220,7 +221,7 @@ impl History {
         }
     }
 
-    /// Marks this point of the run.
+    /// Marks this position of the run.
     pub(super) fn mark(&mut self, position: u64, step: u64, kind: MarkKind) {
         let columns = self.columns;
         let marks = Arc::make_mut(&mut self.marks);
@@ -241,7 +242,7 @@ impl History {
         }
     }
 
-    /// Tells what the last mark, an `empty_cache`, has returned so far.
+    /// Updates the last mark, an `empty_cache`, with the bytes that it has released so far.
     pub(super) fn amend_released(&mut self, bytes: Bytes) {
         let last = self.marks.back().is_some_and(|mark| matches!(mark.kind, MarkKind::EmptyCache { .. }));
         if last && let Some(mark) = Arc::make_mut(&mut self.marks).back_mut() {
@@ -249,14 +250,14 @@ impl History {
         }
     }
 
-    /// The finest level on which the whole run fits into `width` columns.
+    /// The finest level at which the whole run fits into `width` columns.
     #[must_use]
     pub fn level_of_run(&self, width: usize) -> usize {
         level_for(self.columns(), width.min(Self::COLUMNS))
     }
 
-    /// What a chart of `width` columns shows of `level`. A page fills from the left; when it is full it goes on by half
-    /// a page, so that what is drawn already keeps its place.
+    /// The part of `level` that a chart of `width` columns shows. A page fills from the left. When it is full, it moves
+    /// on by half a page, so that columns keep their places in between.
     #[must_use]
     pub fn page(&self, level: usize, width: usize) -> Page {
         let width = width.min(Self::COLUMNS) as u64;
@@ -275,12 +276,12 @@ impl History {
         Page { columns, first, marks: marks.collect() }
     }
 
-    /// One column (`steps >> level`); the last one of a level may be of fewer steps.
+    /// One column (`steps >> level`). The last one of a level may cover fewer steps.
     #[must_use]
     pub fn column(&self, level: usize, index: u64) -> Option<Column> {
         let whole = self.levels.get(level).and_then(|columns| columns.get(index));
         whole.or_else(|| {
-            // The steps behind the last whole column are the unpaired last columns of the levels below.
+            // The steps behind the last whole column are in the unpaired last columns of the levels below.
             (0..level.min(self.levels.len()))
                 .rev()
                 .filter(|below| (self.columns >> below) & 1 == 1)
@@ -291,7 +292,7 @@ impl History {
     }
 }
 
-/// The finest level on which `columns` fit into `width` of them.
+/// The finest level at which `columns` fit into `width`.
 fn level_for(columns: u64, width: usize) -> usize {
     let width = width.max(1) as u64;
     columns.div_ceil(width).max(1).next_power_of_two().trailing_zeros() as usize
@@ -301,17 +302,17 @@ fn level_for(columns: u64, width: usize) -> usize {
 #[derive(Clone, Debug, Default)]
 struct LevelColumns {
     full: VecDeque<Arc<[Column]>>,
-    /// Fewer than a chunk. Shared too, as long as nothing is added.
+    /// The last columns, fewer than a chunk. Shared as well, as long as nothing is added.
     open: Arc<Vec<Column>>,
-    /// Columns in chunks that were dropped.
+    /// The number of columns in chunks that were dropped.
     dropped: u64,
 }
 
 impl LevelColumns {
-    /// Even, so that a pair of columns is always in one chunk.
+    /// An even number, so that a pair of columns is always in one chunk.
     const CHUNK: usize = 64;
 
-    /// Adds a column; where it completes a pair, returns the pair as one column for the next level.
+    /// Adds a column. If it completes a pair, returns the pair as one column for the next level.
     fn push(&mut self, column: Column) -> Option<Column> {
         let open = Arc::make_mut(&mut self.open);
         open.push(column);
@@ -322,7 +323,7 @@ impl LevelColumns {
         if open.len() == Self::CHUNK {
             self.full.push_back(open.as_slice().into());
             open.clear();
-            // One chunk more than COLUMNS stays: the open one may be empty.
+            // One chunk more than COLUMNS stays, because the open one may be empty.
             if self.full.len() > History::COLUMNS / Self::CHUNK {
                 self.full.pop_front();
                 self.dropped += Self::CHUNK as u64;
@@ -331,7 +332,7 @@ impl LevelColumns {
         pair
     }
 
-    /// Nothing but the last pair, or the column that waits to be one.
+    /// Only the last pair, or the column that waits for its partner.
     fn tail(&self) -> Self {
         let end = self.end();
         let dropped = end.saturating_sub(1) & !1;
@@ -339,12 +340,12 @@ impl LevelColumns {
         Self { full: VecDeque::new(), dropped, open: Arc::new(open) }
     }
 
-    /// Behind the last column.
+    /// The index behind the last column.
     fn end(&self) -> u64 {
         self.dropped + (self.full.len() * Self::CHUNK + self.open.len()) as u64
     }
 
-    /// The column that begins last at or before a position.
+    /// The last column that begins at or before a position.
     fn around(&self, position: u64) -> Option<Column> {
         self.get(self.index_around(position)?)
     }

@@ -1,4 +1,4 @@
-//! Who holds memory at a moment, and how two moments differ.
+//! Which names hold memory at a moment, and how two moments differ.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,14 +10,14 @@ use super::{Category, MemoryModel, NameId, Names, naming};
 use vramlab_allocator::units::Bytes;
 use vramlab_snapshot::frames::{FrameText, Origin};
 
-/// Live blocks by name, layers taken together, the most bytes first; a block without a name stands under what it is for.
+/// Live blocks by name, with layers combined, the most bytes first. A block without a name is listed under its category.
 #[must_use]
 pub fn holdings(memory: &MemoryModel, names: &Names) -> Vec<Survivor> {
     held_by(memory, |name, category| line(names, name, category))
 }
 
-/// Live blocks by module, the most bytes first: the file of the innermost frame that is neither PyTorch's nor Python's, by Python's
-/// name of it; of a name without a stack the module that it tells.
+/// Live blocks by module, the most bytes first. The module is Python's name for the file of the innermost frame that is
+/// neither PyTorch's nor Python's. A name without a stack gives the module itself.
 #[must_use]
 pub fn holdings_by_module(memory: &MemoryModel, names: &Names, stacks: &Stacks) -> Vec<Survivor> {
     let module = |name, category: Category| {
@@ -30,7 +30,7 @@ pub fn holdings_by_module(memory: &MemoryModel, names: &Names, stacks: &Stacks) 
     held_by(memory, module)
 }
 
-/// For lines of the program's own that call a package: the package's own line that holds most of it, by the line.
+/// For each line of the program that calls a package: the line of that package that holds most of the memory.
 #[must_use]
 pub fn lines_within(memory: &MemoryModel, names: &Names, stacks: &Stacks) -> BTreeMap<String, String> {
     let mut all: BTreeMap<String, BTreeMap<String, Bytes>> = BTreeMap::new();
@@ -39,7 +39,7 @@ pub fn lines_within(memory: &MemoryModel, names: &Names, stacks: &Stacks) -> BTr
             let inner = inner_frame(names, stacks, block.name).filter(|frame| frame.origin() == Origin::Library);
             let Some(inner) = inner.map(|frame| frame.short()) else { continue };
             let line = line(names, block.name, block.category);
-            // A package's line may be the name already.
+            // The name may already be a line of the package.
             let own = naming::place(&line);
             if !inner.starts_with(own) || own.is_empty() {
                 *all.entry(line).or_default().entry(inner).or_default() += block.size;
@@ -64,7 +64,7 @@ fn inner_frame<'a>(names: &'a Names, stacks: &Stacks, name: NameId) -> Option<Fr
 }
 
 fn held_by(memory: &MemoryModel, key: impl Fn(NameId, Category) -> String) -> Vec<Survivor> {
-    // Texts are made once a name.
+    // Texts are made once per name.
     let mut keys: BTreeMap<(NameId, Category), String> = BTreeMap::new();
     let mut held: BTreeMap<String, ([Bytes; 9], u64)> = BTreeMap::new();
     for segment in memory.segments() {
@@ -90,16 +90,16 @@ fn held_by(memory: &MemoryModel, key: impl Fn(NameId, Category) -> String) -> Ve
 pub struct Holding {
     /// Their bytes.
     pub bytes: Bytes,
-    /// How many.
+    /// The number of blocks.
     pub blocks: u64,
 }
 
-/// What a name holds at one moment and at another.
+/// What a name holds at two moments.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
     /// The name.
     pub name: String,
-    /// What most of it is for.
+    /// The category of most of its bytes.
     pub category: Category,
     /// At the first moment.
     pub before: Holding,
@@ -108,15 +108,15 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// Bytes by which it grew, or shrank where that is negative.
+    /// Bytes by which it grew; negative if it shrank.
     #[must_use]
     pub const fn growth(&self) -> i128 {
         self.after.bytes.get() as i128 - self.before.bytes.get() as i128
     }
 }
 
-/// What changed between two lists of holdings: what grew most first, then what shrank; names that hold the same in both are
-/// left out.
+/// The differences between two lists of holdings, from the largest growth to the largest decrease. Names that hold the
+/// same in both are left out.
 #[must_use]
 pub fn differences(before: &[Survivor], after: &[Survivor]) -> Vec<Difference> {
     let by_name = |held: &'_ [Survivor]| -> BTreeMap<String, Survivor> {

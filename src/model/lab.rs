@@ -36,34 +36,34 @@ use vramlab_allocator::units::Micros;
 use vramlab_allocator::units::{Address, Bytes, DeviceIndex};
 use vramlab_snapshot::Begins;
 
-/// Reduces a stream of events to what screens show.
+/// Reduces an event stream to what screens show.
 ///
-/// Never fails: an event that contradicts those before it is left out, counted, and told in the log. A clone knows as
-/// much as the original, so that it can stand for this moment of the run.
+/// Never fails: an event that contradicts earlier ones is ignored, counted, and reported in the log. A clone knows as
+/// much as the original, so it can represent this moment of the run.
 #[derive(Clone, Debug, Default)]
 pub struct Lab {
     device: DeviceIndex,
     about: Arc<About>,
-    /// The ranks that it stands for, where several train together, and what it holds because of that.
+    /// The ranks that it stands for, if several train together, and what it holds because of sharing.
     sharing: Sharing,
     foreign_contexts: Arc<[u16]>,
     device_memory: Option<DeviceMemory>,
     run: RunState,
     settings: Arc<RunSettings>,
     memory: MemoryModel,
-    /// Events before the run that is under way.
+    /// Events before the current run.
     begun: u64,
     history: History,
     curves: Curves,
     boundaries: Boundaries,
     steps: Steps,
     growth: Growth,
-    /// Of the step under way, and of the last whole one.
+    /// The peaks of the current step and of the last whole one.
     peaks: StepPeaks,
     last_peaks: StepPeaks,
-    /// Where allocated was highest so far.
+    /// The position of the highest allocated bytes so far.
     peak_position: u64,
-    /// The accounts when most was reserved, and events before.
+    /// The accounts when most was reserved, and the events before that moment.
     fullest: (Ledger, u64),
     effects: Effects,
     configurations: Configurations,
@@ -74,25 +74,25 @@ pub struct Lab {
     touched: Vec<TouchedBlock>,
     time: Micros,
     generated: Option<GeneratedText>,
-    /// What modules put out in the last step that was another than the one before.
+    /// The outputs of modules in the last step that changed them.
     modules: Arc<[ModuleOutput]>,
-    /// Where in a lesson the run is.
+    /// The run's position in a lesson.
     lesson: Option<Arc<LessonNote>>,
     /// Whether its rank can be reached.
     presence: Presence,
-    /// What the driver last said of the GPU.
+    /// The driver's last figures for the GPU.
     gpu: Option<Arc<Reading>>,
-    /// Forward passes that belong to no step are under way.
+    /// True during forward passes that belong to no step.
     writing: bool,
     autopsy: Option<Arc<Autopsy>>,
-    /// What flips would do to the peak, as long as none was made since.
+    /// What flips would do to the peak, until the next flip.
     weighed: Option<Arc<FlipTrials>>,
-    /// Steps that were finished at the last flip.
+    /// The number of steps finished at the last flip.
     flipped: Option<u64>,
-    /// As the last step left it.
+    /// The situation at the end of the last step.
     situation: Option<Arc<Situation>>,
     emptying: Option<Emptying>,
-    /// Segments taken when the step under way began.
+    /// The number of segments taken before the current step began.
     grown: u64,
     malformed: u64,
     malformed_line: Option<LineId>,
@@ -100,10 +100,10 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Blocks of one op that are remembered.
+    /// The most blocks of one op that are remembered.
     const TOUCHED: usize = 64;
 
-    /// Nothing has happened yet.
+    /// A lab to which nothing has happened yet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -121,7 +121,7 @@ impl Lab {
         self.names.texts()
     }
 
-    /// The stacks of those names that have one.
+    /// The stacks of the names that have one.
     #[must_use]
     pub const fn stacks(&self) -> &Stacks {
         self.names.stacks()
@@ -139,9 +139,9 @@ impl Lab {
         self.steps.finished()
     }
 
-    /// What the last five steps took without exchanges with other ranks, the median: waiting for these is part of an
-    /// exchange. `None` before there are as many, and where times are neither measured nor those of a simulated pipeline, whose
-    /// stages wait for each other.
+    /// The median time of the last five steps without exchanges with other ranks; an exchange includes waiting for the
+    /// other ranks. `None` before there are five steps, and if times are neither measured nor those of a simulated
+    /// pipeline, whose stages wait for each other.
     #[must_use]
     pub fn own_time(&self) -> Option<Micros> {
         let known = match self.about.kind {
@@ -151,18 +151,18 @@ impl Lab {
             }
             DeviceKind::Absent => false,
         };
-        // Of a program that is watched exchanges may have no times.
+        // In a watched program exchanges may have no times.
         let known = known && (!self.about.guessed || self.steps.times().1 > Micros(0));
         known.then(|| self.steps.own()).flatten()
     }
 
-    /// Whether this is a stage of a pipeline.
+    /// True if this is a stage of a pipeline.
     #[must_use]
     pub fn is_stage(&self) -> bool {
         self.sharing.is_stage()
     }
 
-    /// The median times of the last steps, and of their exchanges with other ranks; zeros before the first.
+    /// The median times of the last steps and of their exchanges with other ranks; zero before the first step.
     #[must_use]
     pub fn step_times(&self) -> (Micros, Micros) {
         self.steps.times()
@@ -186,25 +186,25 @@ impl Lab {
         self.sharing.alike.as_ref()
     }
 
-    /// The ranks whose GPUs the process of this device has a context on, besides its own.
+    /// The ranks on whose GPUs this device's process has a context, besides its own.
     #[must_use]
     pub const fn foreign_contexts(&self) -> &Arc<[u16]> {
         &self.foreign_contexts
     }
 
-    /// What the device has, and how much of it was free before the run, where that was told.
+    /// The device's memory, and how much was free before the run, if known.
     #[must_use]
     pub const fn device_memory(&self) -> Option<DeviceMemory> {
         self.device_memory
     }
 
-    /// Something has happened in the run under way.
+    /// True if something has happened in the current run.
     #[must_use]
     pub fn has_begun(&self) -> bool {
         self.memory.position() > self.begun
     }
 
-    /// Where in a lesson the run is, where it belongs to one.
+    /// The run's position in a lesson, if it belongs to one.
     #[must_use]
     pub const fn lesson(&self) -> Option<&Arc<LessonNote>> {
         self.lesson.as_ref()
@@ -222,7 +222,7 @@ impl Lab {
         &self.run
     }
 
-    /// Peaks and floor of every step.
+    /// The peaks and floors of every step.
     #[must_use]
     pub const fn history(&self) -> &History {
         &self.history
@@ -245,8 +245,8 @@ impl Lab {
         self.recorded(failed).map_or(tried, |recorded| vec![Arc::new(recorded)])
     }
 
-    /// A history that tells of no steps, as a configuration of none: its peaks are those of all that was recorded, stranded is
-    /// what was when most was reserved, as findings tell it.
+    /// A history without steps, as one configuration: the peaks are those of the whole recording, and the stranded
+    /// bytes those when most was reserved, as in findings.
     fn recorded(&self, out_of_memory: bool) -> Option<Configuration> {
         let has_history = self.about.history.is_some_and(|begins| begins != Begins::Nowhere);
         let known = has_history && self.run == RunState::Finished && self.steps.finished() == 0;
@@ -271,19 +271,19 @@ impl Lab {
         })
     }
 
-    /// Why the last request failed, until a whole step went through.
+    /// Why the last request failed, until a whole step goes through.
     #[must_use]
     pub const fn autopsy(&self) -> Option<&Arc<Autopsy>> {
         self.autopsy.as_ref()
     }
 
-    /// Where allocated was highest in the last whole step: so many events had happened. `None` before one ended.
+    /// The number of events before allocated was highest in the last whole step; `None` before a step ended.
     #[must_use]
     pub fn last_peak(&self) -> Option<u64> {
         (self.last_peaks.position > 0).then_some(self.last_peaks.position)
     }
 
-    /// Where allocated was highest so far; 0 before anything was.
+    /// The number of events before allocated was highest so far; 0 before any event.
     #[must_use]
     pub const fn peak_position(&self) -> u64 {
         self.peak_position
@@ -295,36 +295,36 @@ impl Lab {
         self.curves.last.as_ref()
     }
 
-    /// The curve of the step under way, as far as it goes.
+    /// The curve of the current step so far.
     #[must_use]
     pub const fn profile_under_way(&self) -> Option<&Profile> {
         self.curves.under_way.as_ref()
     }
 
-    /// What was allocated between the phases of the last step.
+    /// Allocated bytes between the phases of the last step.
     #[must_use]
     pub const fn boundaries(&self) -> &Boundaries {
         &self.boundaries
     }
 
-    /// Events that contradicted those before them.
+    /// The number of events that contradicted earlier ones.
     #[must_use]
     pub const fn malformed(&self) -> u64 {
         self.malformed
     }
 
-    /// A copy to go on from later: without what is kept for the next view only, and with the [`History::tail`] of the history.
+    /// A copy to go on from later, with only the [`History::tail`] of the history and without what is kept for the next view.
     #[must_use]
     pub fn checkpoint(&self) -> Self {
         Self { segments: SegmentViews::default(), history: self.history.tail(), ..self.clone() }
     }
 
-    /// Takes the history of a lab that saw the same events.
+    /// Takes over the history of a lab that saw the same events.
     pub(super) fn take_history(&mut self, history: History) {
         self.history = history;
     }
 
-    /// About how many bytes a copy takes, with what only it holds once the run has gone on.
+    /// Approximate bytes of a copy, including what it alone keeps alive once the run has gone on.
     #[must_use]
     pub fn weight(&self) -> usize {
         const PIECE: usize = 80;
@@ -347,14 +347,14 @@ impl Lab {
         }
     }
 
-    /// Applies an event that `position` events came before, some of them about other devices.
+    /// Applies an event that `position` events came before, some of them for other devices.
     pub(super) fn apply_at(&mut self, event: &Event, position: u64) {
         self.device = event.device;
         self.memory.skip_to(position);
         self.apply(event);
     }
 
-    /// Everything but memory itself; `reserved` is what it was before the event.
+    /// Follows an event in everything but memory. `reserved` is the reserved bytes before it.
     fn follow(&mut self, event: &Event, reserved: Bytes) {
         match &event.kind {
             EventKind::Alloc { address, size, category, .. } => {
@@ -362,7 +362,7 @@ impl Lab {
                 if self.peaks.observe(&self.memory) && self.memory.allocated() == self.memory.peak_allocated() {
                     self.peak_position = self.memory.position();
                 }
-                // Behind the request that the driver was asked for, so that its block stands in the new segment.
+                // After the request that needed the new segment, so that its block is already in it.
                 if self.memory.reserved() > self.fullest.0.reserved() {
                     self.fullest = (self.memory.accounts(), self.memory.position());
                 }
@@ -392,14 +392,14 @@ impl Lab {
                 self.touched.clear();
                 self.sharing.op(self.names.texts().get(*name), self.memory.position());
             }
-            // Of a program that says no ops only a few are known: between them it is in none.
+            // In a program that does not report ops only a few are known; between them no op is in progress.
             EventKind::OpEnd if self.about.guessed => self.op = NameId::NONE,
             EventKind::OpEnd | EventKind::Relabel { .. } | EventKind::HostMemory { .. } => {}
             kind => self.follow_rarely(kind),
         }
     }
 
-    /// One more memory event of the step under way. Text that the model writes belongs to no step.
+    /// Records one more memory event of the current step. Text that the model writes belongs to no step.
     #[inline]
     fn record(&mut self) {
         if let Some(profile) = self.curves.under_way.as_mut().filter(|_| !self.writing) {
@@ -420,14 +420,14 @@ impl Lab {
         }
     }
 
-    /// Says what the `empty_cache` under way has returned so far.
+    /// Reports what the current `empty_cache` has released so far.
     fn tell_emptying(&mut self) {
         if let Some(emptying) = &self.emptying {
             emptying.tell(&mut self.effects, &mut self.log, &mut self.history);
         }
     }
 
-    /// Ends the `empty_cache` under way: something else happened.
+    /// Ends the current `empty_cache`, because another event happened.
     fn settle_emptying(&mut self) {
         if self.emptying.is_some() {
             self.tell_emptying();
@@ -436,7 +436,7 @@ impl Lab {
     }
 
     fn tell(&mut self, level: Level, text: &str) -> LineId {
-        /// No sentence is so long.
+        /// Longer than any sentence.
         const LONGEST: usize = 1 << 12;
         self.malformed_line = None;
         let end = (0..=text.len().min(LONGEST)).rev().find(|end| text.is_char_boundary(*end));
@@ -444,11 +444,11 @@ impl Lab {
         self.log.push(LogLine { time: self.time, step: self.steps.finished(), level, text: text.into() })
     }
 
-    /// One line for all malformed events in a row, so that they can't push everything else out of the log.
+    /// Reports consecutive malformed events in a single line, so that they can't push everything else out of the log.
     fn tell_malformed(&mut self, error: &ModelError) {
         self.malformed += 1;
         match self.malformed_line {
-            // Of very many, not each is counted on the line.
+            // With very many events, the line is not updated for each.
             Some(_) if self.malformed > 1000 && !self.malformed.is_multiple_of(1000) => {}
             Some(line) => {
                 let text = format!("{error} ({} such events so far)", self.malformed);

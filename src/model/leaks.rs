@@ -1,8 +1,8 @@
-//! Memory that stays behind: names that hold more at every repetition of a run.
+//! Finds leaks: names that hold more memory at every repetition of a run.
 //!
-//! A run that tells its steps is looked at whenever one begins. One that does not, as a stranger's history, is looked at whenever
-//! a certain request comes that comes again and again in equal distances, once in every step. Moments of one phase are compared, so
-//! that what a step takes and gives back is no growth.
+//! A run with step events is examined at the beginning of each step. In a history without them, a request that recurs
+//! at regular distances, once in every step, takes their place. All looks are at the same phase, so that memory which a
+//! step takes and releases is not growth.
 
 use std::collections::HashMap;
 
@@ -11,12 +11,12 @@ use serde::Serialize;
 use super::{Category, Event, EventKind, NameId, Names, naming};
 use vramlab_allocator::units::{Address, Bytes};
 
-/// What tells that a run repeats itself.
+/// The event that marks a repetition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Beat {
-    /// A step begins.
+    /// The begin of a step.
     Step,
-    /// A request by this name for so many bytes comes; for any number where they vary.
+    /// A request by this name for this many bytes, or for any number if sizes vary.
     Request(NameId, Option<Bytes>),
 }
 
@@ -24,28 +24,28 @@ enum Beat {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rhythm {
     beat: Beat,
-    /// How often.
+    /// The number of repetitions.
     pub times: u64,
 }
 
 impl Rhythm {
-    /// Whether the run tells its steps; else they are concluded from its requests.
+    /// True if the run reports its steps; otherwise they were concluded from its requests.
     #[must_use]
     pub const fn is_told(&self) -> bool {
         matches!(self.beat, Beat::Step)
     }
 }
 
-/// A name that holds more and more.
+/// A name that holds more and more memory.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Leak {
-    /// The name, layers taken together.
+    /// The name, with layers combined.
     pub line: String,
-    /// What it is for.
+    /// Its category.
     pub category: Category,
-    /// Bytes that a repetition leaves behind.
+    /// Bytes that each repetition leaves behind.
     pub bytes_per_step: Bytes,
-    /// Blocks that one does.
+    /// Blocks that each repetition leaves behind.
     pub blocks_per_step: f64,
     /// Bytes that it holds at the end.
     pub bytes: Bytes,
@@ -61,7 +61,7 @@ pub struct RhythmFinder {
     keys: HashMap<(NameId, Option<Bytes>), Regularity>,
 }
 
-/// How regularly a request comes.
+/// How regularly a request recurs.
 #[derive(Clone, Copy, Debug)]
 struct Regularity {
     count: u64,
@@ -69,28 +69,28 @@ struct Regularity {
     last: u64,
     shortest: u64,
     longest: u64,
-    /// What was allocated when it came, all times together.
+    /// The sum of allocated bytes over its occurrences.
     allocated: u128,
 }
 
 impl Regularity {
-    /// It comes in distances that differ by a factor of two at most.
+    /// True if its distances differ by at most a factor of two.
     const fn is_regular(&self) -> bool {
         self.shortest * 2 >= self.longest
     }
 }
 
 impl RhythmFinder {
-    /// Of steps that the run tells, fewer show no growth.
+    /// The fewest reported steps that can show growth.
     const FEWEST_STEPS: u64 = 4;
-    /// Fewer repetitions that are concluded can be chance, and show no growth.
+    /// The fewest concluded repetitions that can show growth. Fewer can be chance.
     const FEWEST: u64 = 6;
-    /// So many requests must come equally often.
+    /// The fewest requests that must recur equally often.
     const VOTES: usize = 3;
-    /// Different requests that are told apart.
+    /// The most different requests that are distinguished.
     const KEYS: usize = 1 << 18;
 
-    /// The next event, and what was allocated before it.
+    /// Takes in the next event, and the bytes allocated before it.
     pub fn observe(&mut self, event: &Event, allocated: Bytes) {
         match event.kind {
             EventKind::StepBegin { .. } => self.steps += 1,
@@ -120,13 +120,13 @@ impl RhythmFinder {
         of.allocated += u128::from(allocated.get());
     }
 
-    /// How the run repeats itself; `None` where it does not, or too seldom.
+    /// How the run repeats itself; `None` if it does not, or too rarely.
     #[must_use]
     pub fn finish(self) -> Option<Rhythm> {
         if self.steps >= Self::FEWEST_STEPS {
             return Some(Rhythm { beat: Beat::Step, times: self.steps });
         }
-        // Requests that come once in a step come equally often and regularly, over most of the history.
+        // Requests that occur once per step recur equally often and regularly, over most of the history.
         let covers = |of: &Regularity| (of.last - of.first) * 2 >= self.requests;
         let regular: Vec<(&(NameId, Option<Bytes>), &Regularity)> =
             self.keys.iter().filter(|(_, of)| of.count >= Self::FEWEST && of.is_regular() && covers(of)).collect();
@@ -138,29 +138,29 @@ impl RhythmFinder {
         if votes < Self::VOTES {
             return None;
         }
-        // Where least is allocated a step begins.
+        // A step begins where least is allocated.
         let begins = regular.into_iter().filter(|(_, of)| of.count == times);
         let ((name, size), _) = begins.min_by_key(|(key, of)| (of.allocated / u128::from(of.count), **key))?;
         Some(Rhythm { beat: Beat::Request(*name, *size), times })
     }
 }
 
-/// Looks at what every name holds, repetition by repetition.
+/// Examines what every name holds, repetition by repetition.
 #[derive(Debug)]
 pub struct LeakFinder {
     rhythm: Rhythm,
-    /// Repetitions between two looks.
+    /// How many repetitions lie between two looks.
     stride: u64,
     beats: u64,
-    /// The repetition of each look.
+    /// The repetition number of each look.
     looks: Vec<u64>,
     live: HashMap<Address, (usize, Bytes)>,
     lines: HashMap<(NameId, Category), usize>,
     by_text: HashMap<String, usize>,
     held: Vec<NameTotal>,
-    /// A step ended, and none has begun since.
+    /// True if a step has ended and none has begun since.
     between: bool,
-    /// Events before the one that is observed, and before the last look.
+    /// Events before the current one, and before the last look.
     position: u64,
     looked: Option<u64>,
 }
@@ -172,22 +172,22 @@ struct NameTotal {
     category: Category,
     bytes: Bytes,
     blocks: u64,
-    /// At each look, from the one with this number on.
+    /// The number of the first look at it; `looks` has its bytes and blocks from there on.
     since: usize,
     looks: Vec<(Bytes, u64)>,
 }
 
 impl LeakFinder {
-    /// Looks at most.
+    /// The most looks.
     const LOOKS: u64 = 64;
-    /// Looks in a row between which it must have grown, where the run tells its steps, and where they are concluded.
+    /// The fewest consecutive looks with growth, in a run that reports its steps and in one whose steps are concluded.
     const SUSPICIOUS: (usize, usize) = (2, 4);
-    /// In fewer, what is made once and what is replaced by a larger one can look like growth.
+    /// With fewer looks, a block that is made once, or replaced by a larger one, can look like growth.
     const SURE: usize = 4;
-    /// Rises that are no chance, where most looks see none.
+    /// This many rises are not chance, even if most looks see none.
     const REPEATED: usize = 5;
 
-    /// Looks at a run that repeats itself so.
+    /// A finder for a run that repeats itself in this way.
     #[must_use]
     pub fn new(rhythm: Rhythm) -> Self {
         Self {
@@ -205,13 +205,13 @@ impl LeakFinder {
         }
     }
 
-    /// Events before the moment when it looked last.
+    /// The number of events before the last look.
     #[must_use]
     pub const fn looked(&self) -> Option<u64> {
         self.looked
     }
 
-    /// The next event, with this index; `names` are those that were defined so far.
+    /// Takes in the next event, which has this index. `names` are those defined so far.
     pub fn observe(&mut self, event: &Event, index: u64, names: &Names) {
         self.position = index;
         let beats = match (self.rhythm.beat, &event.kind) {
@@ -294,13 +294,13 @@ impl LeakFinder {
         }
     }
 
-    /// What leaks, the most bytes a repetition first.
+    /// The leaks, the most bytes per repetition first.
     #[must_use]
     pub fn finish(mut self) -> Vec<Leak> {
         if self.between && self.stride == 1 {
             self.look();
         }
-        // Optimizer state, workspaces and caches come in the first repetitions.
+        // Optimizer state, workspaces and caches are made in the first repetitions.
         let warm = (self.looks.len() / 4).max(1);
         let (told, concluded) = Self::SUSPICIOUS;
         let fewest = if self.rhythm.is_told() { told } else { concluded };
@@ -316,15 +316,15 @@ impl NameTotal {
         self.blocks = self.blocks.saturating_sub(1);
     }
 
-    /// Since it began to grow it never fell and grew to the end: nearly every time, or often and by whole blocks; over few looks
-    /// every time, and by whole blocks.
+    /// A leak, if the name never shrank since it began to grow, and grew to the end: at nearly every look, or often and
+    /// always by whole blocks. If there are few looks, it must have grown at each of them and by whole blocks.
     fn leak(&self, looks: &[u64], warm: usize, fewest: usize) -> Option<Leak> {
-        // A name that came later held nothing before.
+        // A name that appeared later held nothing before.
         let at = |look: usize| {
             look.checked_sub(self.since).and_then(|look| self.looks.get(look)).copied().unwrap_or_default()
         };
         let held: Vec<(Bytes, u64)> = (warm..looks.len()).map(at).collect();
-        // A leak may begin late: then it is looked at from there on.
+        // A leak may begin late; it is then examined from there on.
         let late = held.windows(2).position(|pair| pair[1].0 > pair[0].0)?;
         let held = &held[late..];
         let fewest = if late == 0 { fewest } else { fewest.max(LeakFinder::SURE) };
@@ -339,7 +339,7 @@ impl NameTotal {
         if rises.len() * 4 < intervals * 3 && !(repeated && by_blocks()) {
             return None;
         }
-        // There are only so many of these as the model has parameters: an optimizer makes its state when a gradient first comes.
+        // Their number is bounded by the model's parameters: an optimizer makes its state when a gradient first appears.
         let bounded = matches!(self.category, Category::Parameter | Category::Gradient | Category::OptimizerState);
         if bounded && !repeated {
             return None;
@@ -361,8 +361,9 @@ impl NameTotal {
     }
 }
 
-/// Whether what rose at these looks, of so many, was still growing at the end: its last pause is shorter than its longest, and the
-/// second half has at least a sixth of the rises. A list that is full and a cache that has seen nearly every shape fail here.
+/// True if the growth at these looks was still going on at the end: its last pause is shorter than its longest, and at
+/// least a sixth of the rises is in the second half. A full list, or a cache that has seen nearly every shape, fails
+/// this test.
 fn goes_on(rises: &[usize], looks: usize) -> bool {
     let Some(last) = rises.last() else { return false };
     let longest = rises.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(1);
@@ -377,7 +378,7 @@ mod tests {
     use vramlab_allocator::PoolKind;
     use vramlab_allocator::units::StreamId;
 
-    /// Steps of one shape, each of which takes and gives back, and keeps what `keeps` says of it.
+    /// Steps of one shape that take and release memory, and keep what `keeps` returns.
     fn run(steps: u64, told: bool, keeps: impl Fn(u64) -> u64) -> Vec<Event> {
         let mut events = Vec::new();
         let mut tell = |kind| events.push(Event::new(Micros(0), kind));
@@ -478,13 +479,13 @@ mod tests {
             assert_eq!(leaks(&run(80, told, |step| if irregular.contains(&step) { 4096 } else { 0 })).1.len(), 1);
             let seldom = [3, 17, 33, 51, 60, 77];
             assert_eq!(leaks(&run(80, told, |step| if seldom.contains(&step) { 4096 } else { 0 })).1, Vec::new());
-            // It stopped: a cache that is full.
+            // A cache that became full.
             let full = |step| if step < 50 && step % 10 == 0 { 4096 } else { 0 };
             assert_eq!(leaks(&run(80, told, full)).1, Vec::new());
         }
     }
 
-    /// Numbers below `bound` that look random.
+    /// Pseudo-random numbers below `bound`.
     fn drawn(mut seed: u64, bound: u64, count: u64) -> Vec<u64> {
         let mut next = || {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -498,7 +499,7 @@ mod tests {
         for seed in 0..40 {
             for one_in in [2, 3, 4] {
                 let draws = drawn(seed, one_in, 60);
-                // The last rise that is looked at: no long pause hides whether it goes on.
+                // Up to the last rise, so that no long pause hides whether the growth goes on.
                 let (_, found) =
                     leaks(&run(60, true, |step| if draws[step as usize] == 0 || step == 58 { 4096 } else { 0 }));
                 assert_eq!(found.len(), 1, "seed {seed}, one in {one_in}: {draws:?}");
@@ -515,10 +516,10 @@ mod tests {
         for steps in [4, 5, 6, 8, 12, 20, 40, 63] {
             for told in [true, false] {
                 for bound in 1..steps - 1 {
-                    // A list of the last losses: once full, it gives one back for each that it takes.
+                    // A list of the last losses: once it is full, each new loss releases an old one.
                     let (_, found) = leaks(&run(steps, told, |step| if step < bound { 512 } else { 0 }));
                     assert_eq!(found, Vec::new(), "{bound} losses in {steps} steps");
-                    // A moving average of the weights, made after so many steps.
+                    // A moving average of the weights, made after `bound` steps.
                     let (_, found) = leaks(&run(steps, told, |step| if step == bound { 1 << 20 } else { 0 }));
                     assert_eq!(found, Vec::new(), "an average from step {bound} of {steps}");
                 }

@@ -4,18 +4,18 @@ use serde::Serialize;
 
 use vramlab_allocator::units::Bytes;
 
-/// Where every reserved byte stands. The five accounts sum to [`Ledger::reserved`] at every event.
+/// The accounts of every reserved byte. The five accounts sum to [`Ledger::reserved`] at every event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Ledger {
-    /// Asked for by someone and not yet freed.
+    /// Requested bytes of live blocks.
     pub live: Bytes,
-    /// The rest of live blocks: rounding, and ends too small to split off.
+    /// The rest of live blocks: rounding, and remainders too small to be split off.
     pub rounding: Bytes,
-    /// Blocks freed by the program that wait for another stream's event.
+    /// Blocks freed by the program that still wait for another stream's event.
     pub pending: Bytes,
-    /// In segments (or whole pages of expandable ranges) that nothing holds: `empty_cache` would return them.
+    /// In segments (or whole pages of expandable ranges) without any block: `empty_cache` would release them.
     pub releasable: Bytes,
-    /// Free, but inside a segment (or page) that a live or pending block holds.
+    /// Free, but inside a segment (or page) that contains a live or pending block.
     pub stranded: Bytes,
     /// The largest free block.
     pub largest_free: Bytes,
@@ -40,7 +40,7 @@ impl Ledger {
         self.releasable + self.stranded
     }
 
-    /// `stranded / reserved`, 0 where nothing is reserved.
+    /// `stranded / reserved`; 0 if nothing is reserved.
     #[must_use]
     pub fn fragmentation(&self) -> f64 {
         let reserved = self.reserved().get();

@@ -1,33 +1,33 @@
-//! How far a learner is in a lesson, as the stream says it: a class is followed by it.
+//! A learner's progress in a lesson, as the stream reports it, so that a class can be followed.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// How far a learner is in a lesson.
+/// A learner's progress in a lesson.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LessonNote {
-    /// Who.
+    /// The learner's name.
     pub learner: Arc<str>,
-    /// The lesson, by its name.
+    /// The lesson's name.
     pub lesson: Arc<str>,
-    /// Its title.
+    /// The lesson's title.
     pub title: Arc<str>,
     /// The step, counted from 1; 0 before the first.
     pub step: u32,
-    /// How many there are.
+    /// The number of steps.
     pub steps: u32,
-    /// What the learner does.
+    /// What the learner is doing.
     pub doing: LessonPart,
-    /// Halves of points so far.
+    /// Half points so far.
     pub halves: u32,
     /// Questions answered so far.
     pub answered: u32,
-    /// Questions there are.
+    /// The number of questions.
     pub questions: u32,
     /// Answers so far.
     pub answers: Vec<LessonAnswer>,
-    /// Seconds that the learner has been where they are, as far as that was told.
+    /// Seconds that the learner has been at this step, if reported.
     pub seconds: u32,
 }
 
@@ -36,30 +36,30 @@ pub struct LessonNote {
 pub struct LessonAnswer {
     /// The step, counted from 1.
     pub step: u32,
-    /// Its title.
+    /// The step's title.
     pub title: Arc<str>,
-    /// What was answered, in words.
+    /// The answer in words.
     pub said: Arc<str>,
-    /// Halves of points that it was worth; none where it did not count, or is not measured yet.
+    /// Half points for the answer; `None` if it did not count, or is not measured yet.
     pub halves: Option<u32>,
 }
 
-/// What a learner does.
+/// What a learner is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LessonPart {
-    /// Reads.
+    /// Reading.
     Reading,
-    /// Thinks about a question.
+    /// Thinking about a question.
     Asked,
-    /// Is through.
+    /// Finished.
     Over,
-    /// Tries to reach a goal.
+    /// Trying to reach a goal.
     Acting,
 }
 
 impl LessonPart {
-    /// The word for it in tables.
+    /// The word in tables.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {

@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 
 use super::{Level, LogLine};
 
-/// A bounded log; a line can be amended while it is kept.
+/// A bounded log. A line can be amended as long as it is kept.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Log {
     lines: VecDeque<LogLine>,
     dropped: u64,
 }
 
-/// Names a line of a [`Log`].
+/// The id of a line in a [`Log`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LineId(u64);
 

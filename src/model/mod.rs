@@ -46,7 +46,7 @@ mod steps;
 mod study;
 mod view;
 
-// Sources under `tests/common` are shared with integration tests, which say `vramlab_model::`.
+// Sources under `tests/common` are shared with integration tests, which refer to `vramlab_model::`.
 #[cfg(test)]
 extern crate self as vramlab_model;
 

@@ -1,9 +1,9 @@
-//! What the names of blocks and ops say: `blocks.3.attn.qkv output` is a path of modules and a thing there, `blocks.3.attn
-//! linear` a path and an op, `gelu (model.py:88)` a function and a line of a stranger's source.
+//! What the names of blocks and ops mean: `blocks.3.attn.qkv output` is a path of modules and a tensor, `blocks.3.attn
+//! linear` a path and an op, `gelu (model.py:88)` a function and a source line of somebody else's program.
 
 use std::cmp::Ordering;
 
-/// The path of modules, or the line of source; empty where a name has none.
+/// The path of modules, or the source line; empty if the name has neither.
 #[must_use]
 pub fn place(name: &str) -> &str {
     match split(name) {
@@ -13,7 +13,7 @@ pub fn place(name: &str) -> &str {
     }
 }
 
-/// What is there: the op, the function, the tensor.
+/// The op, the function, or the tensor.
 #[must_use]
 pub fn thing(name: &str) -> &str {
     match split(name) {
@@ -23,12 +23,12 @@ pub fn thing(name: &str) -> &str {
     }
 }
 
-/// Before and behind what separates a path from a thing, or a function from its line.
+/// Splits a name where a path meets a tensor or op, or a function meets its line.
 fn split(name: &str) -> Option<(&str, &str)> {
     if name.ends_with(')') { name.rsplit_once(" (") } else { name.split_once(' ') }
 }
 
-/// A name without the numbers of layers: `blocks.3.fc output` and its like are one thing to look at.
+/// A name without layer numbers, so that `blocks.3.fc output` and the like are treated as one.
 #[must_use]
 pub fn starred(name: &str) -> String {
     let part = |part: &str| if part.parse::<u32>().is_ok() { "*".to_owned() } else { part.to_owned() };
@@ -39,16 +39,16 @@ pub fn starred(name: &str) -> String {
     }
 }
 
-/// Whether a part of a path is the number of a layer, or stands for all of them.
+/// True if a part of a path is a layer's number, or stands for all layers.
 #[must_use]
 pub fn is_layer(part: &str) -> bool {
     part == "*" || part.parse::<u32>().is_ok()
 }
 
-/// The order of names for people: `blocks.2` stands before `blocks.10`.
+/// Orders names as people do: `blocks.2` comes before `blocks.10`.
 #[must_use]
 pub fn compare<'a>(one: &'a str, other: &'a str) -> Ordering {
-    // Numbers stand before words.
+    // Numbers come before words.
     let key = |part: &'a str| part.parse::<u32>().map_or((u32::MAX, part), |number| (number, ""));
     let (mut ones, mut others) = (one.split(['.', ' ']), other.split(['.', ' ']));
     loop {
@@ -64,13 +64,13 @@ pub fn compare<'a>(one: &'a str, other: &'a str) -> Ordering {
     }
 }
 
-/// What a block is called that was there before a recording began.
+/// The name of a block that existed before a recording began.
 pub const BEFORE_RECORDING: &str = "before the recording";
-/// What a block is called of a file without a history.
+/// The name of a block in a file without a history.
 pub const NOT_RECORDED: &str = "who took it is not recorded";
 
-/// The module of a block: its path up to the first number, or its first part; of a stranger's line the file. What says that
-/// nobody knows it stays whole.
+/// The module of a block: its path up to the first number, or its first part; the file, for a source line. A name that
+/// says the caller is unknown stays whole.
 #[must_use]
 pub fn module(name: &str) -> String {
     if [BEFORE_RECORDING, NOT_RECORDED].contains(&name) {

@@ -1,4 +1,4 @@
-//! What the flip just made did, and why: said from measured figures of the steps before and after it, for every switch alike.
+//! What the last flip did and why, from measured figures of steps before and after it. The rules are the same for every switch.
 
 use std::fmt;
 
@@ -6,29 +6,29 @@ use super::evidence::{change, percent};
 use super::{Category, Effect, Figure, Footing, Measurement};
 use vramlab_allocator::units::Bytes;
 
-/// Smaller changes are not worth a word, as a share.
+/// The smallest change that is mentioned, as a share.
 const WORTH: f64 = 0.005;
-/// The same of the time of a step.
+/// The smallest change of a step's time that is mentioned, as a share.
 const WORTH_OF_TIME: f64 = 0.02;
-/// Steps that must rise in a row before a flip is said to leak.
+/// How many consecutive steps must rise before a flip is said to leak.
 const RISING: usize = 3;
-/// A cause explains a change that it makes at least this share of.
+/// A cause must account for at least this share of a change to explain it.
 const EXPLAINS: f64 = 0.3;
-/// From this share of the step on, copies are a word worth.
+/// Copies that take at least this share of the step are mentioned.
 const COPIES: f64 = 0.5;
 
-/// One flip, or several measured together. Displays as a sentence without its period.
+/// News about one flip, or several measured together. Displays as a sentence without its period.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct News {
     parts: Vec<String>,
-    /// Cached bytes that steps don't use any more: `empty_cache` returns them.
+    /// Cached bytes that steps no longer use, and that `empty_cache` would release.
     pub spare: Bytes,
-    /// What is held from before keeps what was just set from doing anything: `empty_cache` lets it.
+    /// True if memory held from before keeps the new setting from taking effect until `empty_cache`.
     pub waits: bool,
 }
 
 impl News {
-    /// What is measured of an effect so far; `None` until a step after it was measured.
+    /// The news of an effect so far; `None` until a step after the flip was measured.
     #[must_use]
     pub fn of(effect: &Effect) -> Option<Self> {
         let (before, after) = (effect.before.as_ref()?, effect.after.as_ref()?);
@@ -61,7 +61,7 @@ impl News {
         let limit = told.limit();
         let mut waits = limit.is_some();
         parts.extend(limit);
-        // What has not begun to bind can't be why steps take longer or less long.
+        // A limit that does not bind yet can't change the time of steps.
         if !(waits && effect.flips.iter().all(|flip| &*flip.switch == "limit")) {
             parts.extend(told.time());
         }
@@ -92,7 +92,7 @@ struct MeasurementPair<'a> {
 }
 
 impl MeasurementPair<'_> {
-    /// Steps began to leave memory behind, or ceased to.
+    /// Steps began to leave memory behind, or stopped doing so.
     fn leak(&self) -> Option<String> {
         let leaked = self.from.rise.1 >= RISING;
         match self.to.rise {
@@ -105,7 +105,7 @@ impl MeasurementPair<'_> {
         }
     }
 
-    /// The peak of allocated, and what of it changed most.
+    /// The change of the allocated peak, and the category that changed most.
     fn peak(&self) -> Option<String> {
         let (a, b) = (&self.before.peak_allocated, &self.after.peak_allocated);
         if !has_changed(a, b) {
@@ -136,7 +136,7 @@ impl MeasurementPair<'_> {
         of(self.to) - of(self.from)
     }
 
-    /// What became of reserved, why, and how much of it no step uses.
+    /// The change of reserved memory, its cause, and how much of it no step uses.
     fn reserved(&self) -> (Option<String>, Bytes) {
         let (a, b) = (&self.before.peak_reserved, &self.after.peak_reserved);
         let spare = if worth(self.to.spare, self.to.reserved) { self.to.spare } else { Bytes::ZERO };
@@ -175,7 +175,7 @@ impl MeasurementPair<'_> {
         (None, Bytes::ZERO)
     }
 
-    /// A new limit takes nothing back: where more is reserved, that is said.
+    /// A new limit releases nothing: mentions it if more is reserved.
     fn limit(&self) -> Option<String> {
         let new = self.to.limit.filter(|limit| Some(*limit) != self.from.limit);
         let limit = new.filter(|limit| *limit < self.to.reserved)?;
@@ -185,7 +185,7 @@ impl MeasurementPair<'_> {
         ))
     }
 
-    /// What became of the time of a step, and copies that take much of it.
+    /// The change of a step's time, and copies that take much of it.
     fn time(&self) -> Option<String> {
         let time =
             self.before.step.as_ref().zip(self.after.step.as_ref()).filter(|(a, b)| changes(a, b, WORTH_OF_TIME));
@@ -193,7 +193,7 @@ impl MeasurementPair<'_> {
         let copies = (to >= COPIES && from < to / 2.0).then(|| {
             let beside = self.to.share(self.to.backward);
             let percent = |share: f64| format!("{:.0} %", 100.0 * share);
-            // On a stream of their own they run while the computation does.
+            // On their own stream copies run beside the computation.
             format!("copies run for {} of it, beside a backward of {}", percent(to), percent(beside))
         });
         let time = time.map(|(a, b)| {
@@ -210,7 +210,7 @@ impl MeasurementPair<'_> {
     }
 }
 
-/// It differs by more than noise, and by enough for a word.
+/// True if it differs by more than noise, and by enough to be mentioned.
 fn has_changed(a: &Figure, b: &Figure) -> bool {
     changes(a, b, WORTH)
 }

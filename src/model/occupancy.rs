@@ -1,23 +1,23 @@
-//! Where every byte of some segments stands.
+//! The accounts of the bytes in some segments.
 
 use std::sync::Arc;
 
 use super::{Ledger, SegmentView};
 use vramlab_allocator::units::Bytes;
 
-/// Segments at one moment, and the accounts that their bytes stand in.
+/// Segments at one moment, and the accounts of their bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Occupancy {
     /// In address order.
     pub segments: Arc<Vec<SegmentView>>,
     /// The five accounts.
     pub ledger: Ledger,
-    /// The largest free piece of a segment that a block holds; pages of expandable ranges are left out.
+    /// The largest free piece in a segment that contains a block; expandable ranges are not included.
     pub largest_hole: Bytes,
 }
 
 impl Occupancy {
-    /// Of these segments, in address order.
+    /// The occupancy of these segments, which are in address order.
     #[must_use]
     pub fn of(segments: Vec<SegmentView>) -> Self {
         let (mut ledger, mut largest_hole) = (Ledger::default(), Bytes::ZERO);

@@ -8,13 +8,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// How several devices share the work of a step.
 ///
-/// It is written down as its word.
+/// It is serialised as its word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Parallelism {
     /// `DistributedDataParallel`: every rank has the whole model and its part of the batch; gradients are averaged in buckets.
     #[default]
     Ddp,
-    /// The same with `gradient_as_bucket_view=True`: gradients are views of the buckets.
+    /// DDP with `gradient_as_bucket_view=True`: gradients are views of the buckets.
     DdpView,
     /// DDP with `ZeroRedundancyOptimizer`: each rank has the optimizer state of its share of the parameters.
     Zero1,
@@ -26,7 +26,7 @@ pub enum Parallelism {
     Tensor,
     /// `torch.distributed.pipelining`: every rank has some blocks, and micro-batches pass from rank to rank.
     Pipeline(PipelineSchedule),
-    /// A parameter server: gradients are reduced onto rank 0, which alone has the optimizer and sends the parameters back.
+    /// A parameter server: gradients are reduced to rank 0, which alone has the optimizer and sends the parameters back.
     Server,
 }
 
@@ -35,12 +35,12 @@ pub enum Parallelism {
 pub enum PipelineSchedule {
     /// `ScheduleGPipe`: all forwards, then all backwards.
     GPipe,
-    /// `Schedule1F1B`: a backward as soon as it can be.
+    /// `Schedule1F1B`: each backward as soon as possible.
     OneForwardOneBackward,
 }
 
 impl Parallelism {
-    /// All of them, as they are listed.
+    /// All ways, in the order of lists.
     pub const ALL: [Self; 9] = [
         Self::Ddp,
         Self::DdpView,
@@ -69,7 +69,7 @@ impl Parallelism {
         }
     }
 
-    /// Every rank takes its own part of the batch; else all work on the whole batch.
+    /// True if every rank takes its own part of the batch; otherwise all work on the whole batch.
     #[must_use]
     pub const fn splits_batch(self) -> bool {
         match self {
@@ -78,13 +78,14 @@ impl Parallelism {
         }
     }
 
-    /// Buckets take memory beside the gradients. Where gradients are views of them, the buckets are the gradients.
+    /// True if buckets take memory in addition to the gradients. If gradients are views of the buckets, they take no
+    /// memory of their own.
     #[must_use]
     pub const fn has_buckets_beside_gradients(self) -> bool {
         matches!(self, Self::Ddp | Self::Zero1)
     }
 
-    /// Between passes a rank has a shard of every parameter.
+    /// True if a rank has only a shard of every parameter between passes.
     #[must_use]
     pub const fn shards_parameters(self) -> bool {
         matches!(self, Self::Zero2 | Self::Fsdp)

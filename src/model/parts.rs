@@ -1,4 +1,4 @@
-//! What lies where in a segment: blocks, the holes between them, and what keeps those from going back.
+//! The parts of a segment: blocks, the holes between them, and the blocks that keep holes from being released.
 
 use std::ops::Range;
 
@@ -8,28 +8,28 @@ use vramlab_allocator::units::{Address, Bytes};
 /// A run of bytes of a segment: one allocated block, or free memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentPart {
-    /// A block, by its place among those of the segment.
+    /// A block, by its index in the segment.
     Block(usize),
     /// Free bytes.
     Hole(Hole),
 }
 
-/// Free bytes between two blocks, or between one and an end of the segment.
+/// Free bytes between two blocks, or between a block and an end of the segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hole {
     /// Bytes from the segment's start.
     pub offset: Bytes,
     /// Size.
     pub size: Bytes,
-    /// Of these, bytes that `empty_cache` would return: the whole segment where no block of it is allocated, else whole pages
-    /// of an expandable one.
+    /// The bytes of the hole that `empty_cache` would release: all of a segment without allocated blocks, otherwise
+    /// whole pages of an expandable segment.
     pub releasable: Bytes,
-    /// Blocks of the segment that lie before it.
+    /// The number of blocks before it in the segment.
     pub before: usize,
 }
 
 impl Hole {
-    /// Bytes that something keeps from going back.
+    /// Bytes that blocks keep from being released.
     #[must_use]
     pub fn stranded(&self) -> Bytes {
         self.size.saturating_sub(self.releasable)
@@ -42,12 +42,12 @@ impl Hole {
     }
 }
 
-/// Free bytes that can't go back to the driver because of a block.
+/// Free bytes that a block keeps from being released to the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PinnedBytes {
-    /// So many.
+    /// The number of bytes.
     pub free: Bytes,
-    /// Other blocks that hold them too.
+    /// How many other blocks keep them too.
     pub others: usize,
 }
 
@@ -58,7 +58,7 @@ impl BlockView {
         self.offset + self.size
     }
 
-    /// Bytes of it beyond what was requested.
+    /// Bytes beyond those requested.
     #[must_use]
     pub fn rounding(&self) -> Bytes {
         self.size.saturating_sub(self.requested)
@@ -66,20 +66,20 @@ impl BlockView {
 }
 
 impl SegmentView {
-    /// Behind its last byte.
+    /// The address behind its last byte.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.address.0.saturating_add(self.size.0)
     }
 
-    /// The segment of `segments`, which are in address order, that an address lies in; by its place.
+    /// The index of the segment that contains an address. `segments` are in address order.
     #[must_use]
     pub fn around(segments: &[Self], address: Address) -> Option<usize> {
         let index = segments.partition_point(|segment| segment.address <= address).checked_sub(1)?;
         (address.0 < segments[index].end()).then_some(index)
     }
 
-    /// What lies at an address of the segment; `None` outside of it.
+    /// The part at an address of the segment; `None` outside the segment.
     #[must_use]
     pub fn part_at(&self, address: Address) -> Option<SegmentPart> {
         let offset = Bytes(address.0.checked_sub(self.address.0)?);
@@ -95,7 +95,7 @@ impl SegmentView {
         self.hole_before(behind).map(SegmentPart::Hole)
     }
 
-    /// The hole that ends where a block begins, by its place, or where the segment ends; `None` where there is none.
+    /// The hole that ends where block `index` begins, or at the segment's end; `None` if there is none.
     #[must_use]
     pub fn hole_before(&self, index: usize) -> Option<Hole> {
         let offset = index.checked_sub(1).and_then(|last| self.blocks.get(last)).map_or(Bytes::ZERO, BlockView::end);
@@ -108,12 +108,12 @@ impl SegmentView {
         })
     }
 
-    /// Its holes in address order. A segment without allocated blocks is one hole, all of it releasable.
+    /// The holes in address order. A segment without allocated blocks is one hole, all of it releasable.
     pub fn holes(&self) -> impl Iterator<Item = Hole> {
         (0..=self.blocks.len()).filter_map(|index| self.hole_before(index))
     }
 
-    /// What a block keeps from going back: the free bytes of its segment, or of the pages that it lies on.
+    /// The free bytes that a block keeps from being released: those of its segment, or of the pages that it lies on.
     #[must_use]
     pub fn pinned_by(&self, index: usize) -> Option<PinnedBytes> {
         let block = self.blocks.get(index)?;
@@ -127,7 +127,8 @@ impl SegmentView {
         })
     }
 
-    /// The blocks that keep a hole from going back, by their places: those of the segment, or those on the pages at its ends.
+    /// The indices of the blocks that keep a hole from being released: all blocks of the segment, or those on the pages
+    /// at the hole's ends.
     #[must_use]
     pub fn holders_of(&self, hole: &Hole) -> Vec<usize> {
         let Some(page) = self.page else { return (0..self.blocks.len()).collect() };
@@ -146,7 +147,7 @@ impl SegmentView {
         all
     }
 
-    /// The whole free pages of a run of free bytes; of a segment that is none, none.
+    /// The whole pages inside a run of free bytes; empty for segments that are not expandable.
     pub fn whole_pages(&self, free: Range<u64>) -> Range<u64> {
         match self.page {
             // A run of pages begins with a page.
@@ -158,7 +159,7 @@ impl SegmentView {
         }
     }
 
-    /// What goes back as one: the segment, or the pages that some bytes lie on.
+    /// The smallest unit that contains `bytes` and can be released: the segment, or the pages that the bytes lie on.
     fn unit_of(&self, bytes: Range<u64>) -> Range<u64> {
         match self.page {
             Some(Bytes(page)) if page > 0 => {
@@ -168,7 +169,7 @@ impl SegmentView {
         }
     }
 
-    /// Blocks that have a byte in common with a run of bytes, by their places.
+    /// The indices of the blocks that overlap a run of bytes.
     fn holders(&self, bytes: Range<u64>) -> Range<usize> {
         let first = self.blocks.partition_point(|block| block.end().0 <= bytes.start);
         let end = self.blocks.partition_point(|block| block.offset.0 < bytes.end);
@@ -236,7 +237,7 @@ mod tests {
         let plain = segment(100, None, &[(10, 20), (60, 10)]);
         assert_eq!(plain.pinned_by(0), Some(PinnedBytes { free: Bytes(70), others: 1 }));
         assert_eq!(segment(100, None, &[(0, 30)]).pinned_by(0), Some(PinnedBytes { free: Bytes(70), others: 0 }));
-        // Pages of 20: the block lies on the second and third; the second block holds the third too.
+        // Pages of 20 bytes: the first block lies on the second and third page; the second block is on the third page too.
         let paged = segment(100, Some(20), &[(30, 15), (50, 5), (90, 5)]);
         assert_eq!(paged.pinned_by(0), Some(PinnedBytes { free: Bytes(20), others: 1 }));
         assert_eq!(paged.pinned_by(2), Some(PinnedBytes { free: Bytes(15), others: 0 }));

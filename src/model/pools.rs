@@ -1,4 +1,4 @@
-//! What lies in each pool of each stream: segments added up, and those that strand most.
+//! The sums of each pool of each stream, and the segments that strand most.
 
 use std::collections::BTreeMap;
 
@@ -6,28 +6,28 @@ use super::{BlockView, SegmentView};
 use vramlab_allocator::PoolKind;
 use vramlab_allocator::units::{Address, Bytes, StreamId};
 
-/// The segments of one pool that serve one stream, together.
+/// The sums of all segments of one pool that serve one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolTotals {
     /// The pool.
     pub pool: PoolKind,
     /// The stream.
     pub stream: StreamId,
-    /// They are parts of expandable ranges.
+    /// True if they are parts of expandable ranges.
     pub expandable: bool,
-    /// How many segments.
+    /// The number of segments.
     pub segments: u64,
     /// Their bytes.
     pub reserved: Bytes,
-    /// Bytes asked for and not yet given back.
+    /// Requested bytes of live blocks.
     pub live: Bytes,
     /// The rest of live blocks.
     pub rounding: Bytes,
-    /// Given back, waiting for another stream.
+    /// Freed, but waiting for another stream.
     pub pending: Bytes,
     /// Free bytes.
     pub free: Bytes,
-    /// The largest piece of them.
+    /// The largest free piece.
     pub largest_free: Bytes,
 }
 
@@ -51,7 +51,7 @@ impl PoolTotals {
     fn add(&mut self, segment: &SegmentView) {
         self.segments += 1;
         self.reserved += segment.size;
-        // Blocks are in address order: what lies between one's end and the next one's begin is free.
+        // Blocks are in address order. The bytes between one block's end and the next one's begin are free.
         let mut end = Bytes::ZERO;
         for block in &*segment.blocks {
             self.leave_free(block.offset.saturating_sub(end));
@@ -84,7 +84,7 @@ impl PoolTotals {
     }
 }
 
-/// A segment whose free bytes can't be given back, because blocks lie between them.
+/// A segment whose free bytes can't be released, because blocks lie between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StrandingSegment {
     /// First byte.
@@ -93,14 +93,15 @@ pub struct StrandingSegment {
     pub size: Bytes,
     /// Free bytes in it.
     pub free: Bytes,
-    /// Blocks that hold it.
+    /// The number of blocks in it.
     pub blocks: usize,
-    /// The largest of them.
+    /// The largest block.
     pub holder: BlockView,
 }
 
 impl StrandingSegment {
-    /// The segments that strand most, the worst first, at most so many. Ranges of pages are left out: their free pages can go.
+    /// The segments that strand most, the worst first, at most `most`. Expandable ranges are left out, because their
+    /// free pages can be released.
     #[must_use]
     pub fn worst(segments: &[SegmentView], most: usize) -> Vec<Self> {
         let of = |segment: &SegmentView| {

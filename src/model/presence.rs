@@ -2,14 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Whether a rank can be reached: one in another process may fall silent, and each may be lost.
+/// Whether a rank can be reached. A rank in another process may fall silent, and any rank may be lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Presence {
     /// It answers.
     #[default]
     There,
-    /// Its process has said nothing for so many seconds.
+    /// Its process has sent nothing for this many seconds.
     Silent(u32),
     /// Its process, or its device, is gone.
     Gone,

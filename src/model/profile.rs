@@ -1,9 +1,9 @@
-//! The curve of one step: what was alive after each of its memory events, by category.
+//! The curve of one step: live bytes after each of its memory events, by category.
 
 use super::{Category, MemoryModel, Phase};
 use vramlab_allocator::units::Bytes;
 
-/// What was alive at the fullest moment of some memory events in a row.
+/// Live bytes at the fullest moment of some consecutive memory events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
     /// Live bytes by category, in the order of [`Category::ALL`].
@@ -12,35 +12,35 @@ pub struct Sample {
     pub allocated: Bytes,
     /// Highest reserved.
     pub reserved: Bytes,
-    /// Position in the event stream of the first of these events.
+    /// The position of the first of these events in the event stream.
     pub position: u64,
 }
 
-/// The curve of a step over its memory events. At most [`Profile::SAMPLES`] samples: beyond that, two become one, and the
-/// fuller moment stays.
+/// The curve of a step over its memory events, in at most [`Profile::SAMPLES`] samples. Beyond that, pairs of samples
+/// are combined, and the fuller moment stays.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Profile {
     /// Steps finished before it.
     pub step: u64,
-    /// Position in the event stream of its begin.
+    /// The position of its begin in the event stream.
     pub position: u64,
-    /// From its begin on; each of [`Profile::stride`] memory events, the last one of fewer.
+    /// The samples, from the step's begin on. Each covers [`Profile::stride`] memory events; the last may cover fewer.
     pub samples: Vec<Sample>,
-    /// Memory events so far.
+    /// The number of memory events so far.
     pub events: u64,
-    /// Memory events before each phase, in order; before what lies in no phase, where one ends and none begins.
+    /// The number of memory events before each phase, in order; `None` for the time between phases.
     pub phases: Vec<(Option<Phase>, u64)>,
-    /// The most that was allocated in each phase: samples can't say, as one may reach over the begin of a phase.
+    /// The most that was allocated in each phase. Samples can't tell, because one may extend beyond the begin of a phase.
     highest: Vec<(Phase, Bytes)>,
-    /// The place there of the phase under way.
+    /// The index of the current phase in `highest`.
     phase: Option<usize>,
     stride: u64,
 }
 
 impl Profile {
-    /// Samples that a profile has at most.
+    /// The most samples of a profile.
     pub const SAMPLES: usize = 512;
-    /// Phases that are kept: with many micro-batches there are two for each.
+    /// The most phases that are kept. There are two for each micro-batch.
     const PHASES: usize = 64;
 
     /// A step begins.
@@ -48,41 +48,41 @@ impl Profile {
         Self { step, position, samples: Vec::with_capacity(64), stride: 1, ..Self::default() }
     }
 
-    /// Memory events of each sample.
+    /// The number of memory events that each sample covers.
     #[must_use]
     pub fn stride(&self) -> u64 {
         self.stride.max(1)
     }
 
-    /// Where among `columns` of equal width event number `event` of `events` lies.
+    /// The column of event number `event` of `events`, among `columns` of equal width.
     #[must_use]
     pub fn column_of(event: u64, events: u64, columns: usize) -> usize {
         let column = u128::from(event) * columns as u128 / u128::from(events.max(1));
         usize::try_from(column).unwrap_or(usize::MAX).min(columns.saturating_sub(1))
     }
 
-    /// The memory event at a position of the event stream, as far as samples tell: 0 before the step.
+    /// The memory event at a position of the event stream, as far as samples tell; 0 before the step.
     #[must_use]
     pub fn event_at(&self, position: u64) -> u64 {
         let behind = self.samples.partition_point(|sample| sample.position < position) as u64;
-        // Within a sample, positions count ops too: its begin is the best that is known.
+        // Positions within a sample count ops too, so the sample's begin is the best estimate.
         (behind * self.stride()).min(self.events)
     }
 
-    /// The position of the sample that holds memory event `event`.
+    /// The position of the sample that contains memory event `event`.
     #[must_use]
     pub fn position_of(&self, event: u64) -> u64 {
         let index = usize::try_from(event / self.stride()).unwrap_or(usize::MAX);
         self.samples.get(index).or(self.samples.last()).map_or(self.position, |sample| sample.position)
     }
 
-    /// The most that was allocated in each phase, in the order in which phases came.
+    /// The most that was allocated in each phase, in the order of the phases.
     #[must_use]
     pub fn highest_by_phase(&self) -> &[(Phase, Bytes)] {
         &self.highest
     }
 
-    /// The curve in so many columns, each at its fullest moment.
+    /// The curve in `columns` columns, each at its fullest moment.
     pub fn in_columns(&self, columns: u16) -> impl Iterator<Item = Sample> + '_ {
         let count = self.samples.len();
         let columns = usize::from(columns.max(1));
@@ -107,7 +107,7 @@ impl Profile {
 
     /// A phase begins.
     pub(super) fn begin_phase(&mut self, phase: Phase) {
-        // Between two phases that follow each other lies nothing.
+        // Nothing lies between two phases that follow each other directly.
         self.phases.pop_if(|(before, event)| before.is_none() && *event == self.events);
         self.put(Some(phase));
         let known = self.highest.iter().position(|(other, _)| *other == phase);
@@ -117,7 +117,7 @@ impl Profile {
         }
     }
 
-    /// A phase ends: what comes until the next one is in none.
+    /// Ends a phase. What comes until the next one belongs to no phase.
     pub(super) fn end_phase(&mut self) {
         self.put(None);
         self.phase = None;
@@ -129,7 +129,7 @@ impl Profile {
         }
     }
 
-    /// Memory as one more event left it.
+    /// Records memory after one more event.
     #[inline]
     pub(super) fn record(&mut self, memory: &MemoryModel) {
         let (allocated, reserved) = (memory.allocated(), memory.reserved());

@@ -7,13 +7,13 @@ use vramlab_allocator::units::DeviceIndex;
 #[derive(Clone, Debug, Default)]
 pub struct Ranks {
     labs: Vec<Lab>,
-    /// Events of devices beyond [`Ranks::MOST`], left out.
+    /// The number of events for devices beyond [`Ranks::MOST`], which are ignored.
     beyond: u64,
     position: u64,
 }
 
 impl Ranks {
-    /// Devices that a stream can be about.
+    /// The most devices in a stream.
     pub const MOST: usize = 64;
 
     /// Applies the next event to the lab of its device.
@@ -30,25 +30,25 @@ impl Ranks {
         self.labs[index].apply_at(event, self.position - 1);
     }
 
-    /// Events applied so far, of all devices.
+    /// The number of events applied so far, of all devices.
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.position
     }
 
-    /// Events of devices that there can't be.
+    /// The number of events for devices that can't exist.
     #[must_use]
     pub const fn beyond(&self) -> u64 {
         self.beyond
     }
 
-    /// Devices that events named.
+    /// The number of devices that events named.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.labs.len()
     }
 
-    /// Nothing has happened yet.
+    /// True if nothing has happened yet.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.labs.is_empty()
@@ -60,12 +60,12 @@ impl Ranks {
         self.labs.get(usize::from(device.0))
     }
 
-    /// The same, to ask it for a view.
+    /// The lab of a device, for its view.
     pub fn lab_mut(&mut self, device: DeviceIndex) -> Option<&mut Lab> {
         self.labs.get_mut(usize::from(device.0))
     }
 
-    /// A copy to go on from later: without what is kept for the next view only, and without the columns of histories.
+    /// A copy to go on from later, without the columns of histories and without what is kept for the next view.
     #[must_use]
     pub fn checkpoint(&self) -> Self {
         Self { labs: self.labs.iter().map(Lab::checkpoint).collect(), ..*self }
@@ -76,12 +76,12 @@ impl Ranks {
         self.labs.iter().map(|lab| lab.history().clone()).collect()
     }
 
-    /// Gives back what [`Ranks::histories`] were when as many events had been applied.
+    /// Restores what [`Ranks::histories`] returned after the same number of events.
     pub fn take_histories(&mut self, histories: Vec<History>) {
         self.labs.iter_mut().zip(histories).for_each(|(lab, history)| lab.take_history(history));
     }
 
-    /// About how many bytes a copy takes.
+    /// Approximate bytes of a copy.
     #[must_use]
     pub fn weight(&self) -> usize {
         self.labs.iter().map(Lab::weight).sum()

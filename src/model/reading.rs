@@ -1,18 +1,18 @@
-//! What the driver says of a GPU at one moment: its memory and whose it is, load, power, temperature, clocks.
+//! The driver's figures for a GPU at one moment: its memory and who holds it, load, power, temperature, clocks.
 //!
-//! A part of the event stream like everything else ([`super::EventKind::Reading`]), so that everything that keeps events keeps
-//! readings. Every figure is absent where the driver does not tell it.
+//! Readings are part of the event stream ([`super::EventKind::Reading`]), so that everything that keeps events keeps
+//! them too. Every figure is absent if the driver does not report it.
 
 use serde::{Deserialize, Serialize};
 
 use vramlab_allocator::units::Bytes;
 
-/// What the driver says of a GPU at one moment.
+/// The driver's figures for a GPU at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reading {
     /// The device's memory.
     pub memory: Option<DriverMemory>,
-    /// Share of the time in which a kernel ran, in per cent. It says nothing of how much of the GPU that kernel used.
+    /// Share of the time in which a kernel ran, in per cent. It says nothing about how much of the GPU the kernel used.
     pub busy: Option<u32>,
     /// Share of the time in which memory was read or written, in per cent.
     pub memory_busy: Option<u32>,
@@ -28,13 +28,13 @@ pub struct Reading {
     pub memory_clock: Option<u32>,
     /// Why clocks are lower than they could be.
     pub throttles: Vec<Throttle>,
-    /// Processes that the driver lists; in a container it may list none, or name them by foreign numbers.
+    /// Processes that the driver lists. In a container it may list none, or name them by numbers from outside.
     pub processes: Vec<GpuProcess>,
     /// Traffic over PCIe.
     pub pcie: Option<PcieTraffic>,
-    /// How much of the GPU was at work, where its hardware counts that.
+    /// How much of the GPU was busy, if its hardware counts that.
     pub activity: Option<Activity>,
-    /// The last error that the driver reported of the device (an Xid) since it was opened.
+    /// The last error of the device (an Xid) that the driver reported since the device was opened.
     pub xid: Option<Xid>,
 }
 
@@ -43,9 +43,9 @@ pub struct Reading {
 pub struct DriverMemory {
     /// In use by all processes together.
     pub used: Bytes,
-    /// What could still be had.
+    /// Still available.
     pub free: Bytes,
-    /// What the driver keeps for itself, where it tells that apart.
+    /// Kept by the driver for itself, if it reports that separately.
     pub kept_by_driver: Option<Bytes>,
     /// In use by this process.
     pub own: OwnUse,
@@ -53,34 +53,34 @@ pub struct DriverMemory {
     pub held: Bytes,
 }
 
-/// How much of the memory in use is this process's, and how that is known.
+/// How much of the used memory is this process's, and how that is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OwnUse {
-    /// The driver lists this process with so much.
+    /// The driver lists this process with this many bytes.
     Listed(Bytes),
-    /// The driver lists no such process; so much more was in use once its context had been made.
+    /// The driver does not list this process; this many bytes more were in use once its context had been made.
     Context(Bytes),
     /// Neither is known.
     #[default]
     Unknown,
 }
 
-/// Whose memory is whose. The parts add up to all that programs can have.
+/// Who holds the memory. The parts add up to all that programs can have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MemoryShares {
     /// Held by the caching allocator.
     pub allocator: Bytes,
-    /// This process's beside that: context, kernels, libraries. `None` where it can't be told from `others`.
+    /// Held by this process outside the allocator: context, kernels, libraries. `None` if it can't be told from `others`.
     pub context: Option<Bytes>,
-    /// Other processes'.
+    /// Held by other processes.
     pub others: Bytes,
     /// Free.
     pub free: Bytes,
 }
 
 impl DriverMemory {
-    /// Whose it is.
+    /// Who holds the memory.
     #[must_use]
     pub fn shares(&self) -> MemoryShares {
         let allocator = self.held.min(self.used);
@@ -96,7 +96,7 @@ impl DriverMemory {
 }
 
 impl MemoryShares {
-    /// All that programs can have.
+    /// All memory that programs can have.
     #[must_use]
     pub fn total(&self) -> Bytes {
         self.allocator + self.context.unwrap_or_default() + self.others + self.free
@@ -106,15 +106,15 @@ impl MemoryShares {
 /// A process on the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuProcess {
-    /// Its number, as the driver knows it.
+    /// The driver's number for the process.
     pub pid: u32,
-    /// Its memory, where the driver tells.
+    /// Its memory, if the driver reports it.
     pub used: Option<Bytes>,
-    /// It is this one.
+    /// True for this process.
     pub own: bool,
 }
 
-/// Bytes a second over PCIe, within the last moment.
+/// Bytes per second over PCIe, within the last moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PcieTraffic {
     /// Host to device.
@@ -123,12 +123,12 @@ pub struct PcieTraffic {
     pub to_host: Bytes,
 }
 
-/// How much of the GPU was at work between two readings, each in per cent: counted by hardware, on Hopper and newer.
+/// How busy the GPU was between two readings, each in per cent. Counted by hardware, on Hopper and newer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Activity {
     /// Multiprocessors that had work.
     pub multiprocessors: Option<f32>,
-    /// Warps against the most that multiprocessors hold.
+    /// Resident warps, as a share of the most that multiprocessors hold.
     pub occupancy: Option<f32>,
     /// Tensor cores at work.
     pub tensor: Option<f32>,
@@ -157,7 +157,7 @@ pub enum Throttle {
 }
 
 impl Throttle {
-    /// The word for it on screens, after "held back by".
+    /// The word on screens, after "held back by".
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -178,7 +178,7 @@ impl Throttle {
 pub struct Xid(pub u64);
 
 impl Xid {
-    /// What NVIDIA's list of Xid errors says of it; empty where it is rare.
+    /// The meaning according to NVIDIA's list of Xid errors; empty for rare errors.
     #[must_use]
     pub const fn meaning(self) -> &'static str {
         match self.0 {

@@ -1,45 +1,45 @@
-//! Memory that went back to the driver, and why: a request that emptied the cache and tried again leaves no event of its own.
+//! Why memory was released to the driver: a request that emptied the cache and retried leaves no event of its own.
 
 use vramlab_allocator::Settings;
 use vramlab_allocator::units::{Bytes, StreamId};
 
-/// Releases between two requests. What comes behind them tells whose they were.
+/// Releases between two requests. What follows them shows their cause.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Releases {
-    /// None were seen.
+    /// There were no releases.
     #[default]
     Nobodys,
-    /// `empty_cache()`.
+    /// A call of `empty_cache()`.
     Call,
-    /// A request's: garbage collection, oversize segments, or all that is cached before it is tried again.
+    /// A request: garbage collection, oversize segments, or all cached memory before it is retried.
     Request {
-        /// Bytes held before.
+        /// Bytes held before the releases.
         reserved: Bytes,
-        /// Something happened that only the last resort does: memory of the small pool or pages went back, or streams
-        /// were waited for.
+        /// True if something happened that only a retry does: memory of the small pool or pages were released, or
+        /// streams were waited for.
         last_resort: bool,
-        /// Segments that went back, and the streams that they served.
+        /// Segments that were released, and the streams that they served.
         freed: Vec<(Bytes, StreamId)>,
     },
 }
 
-/// More memory is taken.
+/// More memory is taken from the driver.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SegmentGrowth<'a> {
-    /// So many bytes at least.
+    /// At least this many bytes.
     pub size: Bytes,
-    /// For this stream.
+    /// The stream that needs it.
     pub stream: StreamId,
     /// Bytes held before.
     pub reserved: Bytes,
     /// The settings in force.
     pub settings: &'a Settings,
-    /// The most that may be held.
+    /// The most that may be held; `None` if there is no limit.
     pub limit: Option<Bytes>,
 }
 
 impl Releases {
-    /// Memory goes back; `reserved` were held before.
+    /// Notes that memory is released. `reserved` bytes were held before.
     pub fn release(&mut self, reserved: Bytes, of_last_resort: bool, segment: (Bytes, StreamId)) {
         if matches!(self, Self::Nobodys) {
             *self = Self::Request { reserved, last_resort: false, freed: Vec::new() };
@@ -50,27 +50,28 @@ impl Releases {
         }
     }
 
-    /// A free block that other streams had used is free for all. Behind the first release nothing but the last resort waits
-    /// for them.
+    /// Notes that the free of a block which other streams had used is complete. After the first release only a retry
+    /// waits for such blocks.
     pub const fn waited(&mut self) {
         if let Self::Request { last_resort, .. } = self {
             *last_resort = true;
         }
     }
 
-    /// No more memory is taken. True where what went back did so at a call that left no event of its own.
+    /// Notes that no more memory is taken. Returns true if the releases came from a call that left no event.
     pub fn end(&mut self) -> bool {
         matches!(std::mem::take(self), Self::Request { .. })
     }
 
-    /// More memory is taken: were the releases just before a retry? `can_release`: something could still go back.
+    /// Decides, when more memory is taken, whether the releases just before were a retry's. `can_release` tells if
+    /// something could still be released.
     pub fn settle(&mut self, growth: SegmentGrowth<'_>, can_release: impl FnOnce() -> bool) -> bool {
         let Self::Request { reserved, last_resort, freed } = std::mem::take(self) else { return false };
         match collection_threshold(&growth).filter(|(_, threshold)| reserved > *threshold) {
             _ if last_resort => true,
             None => !is_search_for_room(&freed, &growth),
-            // A retry gives all back that can go back. Collected is until the threshold is reached, or nothing is left: then
-            // the request had to have room.
+            // A retry releases everything that can be released. Garbage collection stops at the threshold, or when
+            // nothing is left; then the request must have had room.
             Some((limit, threshold)) => {
                 growth.reserved < threshold && threshold.0.saturating_add(growth.size.0) > limit.0 && !can_release()
             }
@@ -78,8 +79,8 @@ impl Releases {
     }
 }
 
-/// Whether the segments are what is given back under a `max_split_size` before all is: oversize ones of the request's
-/// stream, the smallest that is large enough, or the largest ones until they are together.
+/// True if the segments are those that are released under a `max_split_size` before everything is: oversize segments of
+/// the request's stream, either the smallest that is large enough or the largest ones until their sum is large enough.
 fn is_search_for_room(freed: &[(Bytes, StreamId)], growth: &SegmentGrowth<'_>) -> bool {
     let max_split = growth.settings.max_split_size;
     if max_split == Settings::UNLIMITED {

@@ -1,10 +1,10 @@
-//! What can be done about a finding, as a value: a screen words the key, the command line the flag, a snapshot the setting.
+//! A remedy for a finding, as a value. Screens word it with a key, the command line with a flag, snapshots with a setting.
 
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-/// Something to do.
+/// A remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Remedy {
@@ -15,38 +15,38 @@ pub enum Remedy {
         /// The value (`on`).
         value: Cow<'static, str>,
     },
-    /// Take a smaller batch.
+    /// Use a smaller batch.
     SmallerBatch {
-        /// Samples that fit; 0 where none were tried.
+        /// The number of samples that fit; 0 if none were tried.
         batch: u64,
     },
     /// Call `empty_cache`.
     EmptyCache,
-    /// Allow more memory.
+    /// Raise the limit.
     HigherLimit,
     /// Change the program: keep numbers (`loss.item()`) instead of tensors.
     KeepNumbers,
-    /// Change the program: cut what is kept off its graph (`detach()`).
+    /// Change the program: detach the kept tensors from their graph (`detach()`).
     Detach,
-    /// Change the program: let go of what is kept, or bound it.
+    /// Change the program: release the kept objects, or bound their number.
     LetGo,
-    /// Change the program: no object that holds tensors reaches itself, or the garbage collector is called.
+    /// Change the program: avoid reference cycles of objects that hold tensors, or call the garbage collector.
     BreakCycles,
-    /// Change the program: each process chooses its GPU before it uses any, and loads onto none but that.
+    /// Change the program: each process chooses its GPU before it uses any, and loads onto that GPU only.
     ChooseGpu,
 }
 
 impl Remedy {
-    /// Allocator settings that let free pages grow together and split rests off.
+    /// Allocator settings that let free pages merge and remainders be split off.
     pub const EXPANDABLE: Self = Self::flip("alloc-conf", "expandable_segments:True");
 
-    /// Sets the allocator's settings to this text.
+    /// A remedy that sets the allocator's settings to this text.
     #[must_use]
     pub const fn settings(text: String) -> Self {
         Self::Flip { switch: Cow::Borrowed("alloc-conf"), value: Cow::Owned(text) }
     }
 
-    /// Flips `switch` to `value`.
+    /// A remedy that flips `switch` to `value`.
     #[must_use]
     pub const fn flip(switch: &'static str, value: &'static str) -> Self {
         Self::Flip { switch: Cow::Borrowed(switch), value: Cow::Borrowed(value) }

@@ -1,11 +1,11 @@
-//! Segments as screens draw them, copied only where they changed.
+//! Segments for screens, copied only where they changed.
 
 use std::sync::Arc;
 
 use super::memory::MemoryModel;
 use super::view::SegmentView;
 
-/// The segments as last shown, so that the next view copies only those that changed.
+/// The segments of the last view, so that the next view copies only those that changed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SegmentViews {
     versions: Vec<(u64, u64)>,
@@ -13,7 +13,7 @@ pub(super) struct SegmentViews {
 }
 
 impl SegmentViews {
-    /// Of memory as it stands.
+    /// The segments of `memory`.
     pub fn update(&mut self, memory: &MemoryModel) -> Arc<Vec<SegmentView>> {
         let versions: Vec<(u64, u64)> = memory.segments().map(|segment| segment.version()).collect();
         if versions != self.versions {

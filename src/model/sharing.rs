@@ -1,61 +1,62 @@
-//! What a rank holds because it shares its work with others: what a step gathers, and DDP's buckets.
+//! Memory that a rank holds because it shares its work with others: gathered shards and DDP's buckets.
 
 use std::sync::Arc;
 
 use super::{AlikeRanks, BlockView, Category, MemoryModel, Names, Parallelism};
 use vramlab_allocator::units::Bytes;
 
-/// What the op that gathers the shards of parameters is called.
+/// The name of the op that gathers parameter shards.
 pub const ALL_GATHER: &str = "all-gather";
-/// What the names of DDP's buckets begin with; of other people's programs that of the op that takes them.
+/// The prefix of the names of DDP's buckets; in other people's programs, of the op that allocates them.
 pub const DDP_BUCKET: &str = "DDP bucket";
 
-/// What the op that makes room for what a stage of a pipeline receives is called.
+/// The name of the op that makes room for what a pipeline's stage receives.
 pub const STAGE: &str = "prepare a stage";
 
 /// A rank, and what it holds because of sharing.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sharing {
-    /// The ranks that do the same, where several are known to train together.
+    /// The ranks that do the same work, if several are known to train together.
     pub alike: Option<Arc<AlikeRanks>>,
-    /// Buckets were taken.
+    /// True once buckets were allocated.
     has_buckets: bool,
-    /// Steps that ended since.
+    /// The number of steps that have ended since.
     steps: u64,
-    /// None were taken in the step under way so far, nor since a pass ran: where each micro-batch is exchanged, the second makes them anew.
+    /// True if no buckets were allocated in the current step so far, nor since a pass ran: if each micro-batch is
+    /// exchanged, the second one makes new buckets.
     before_buckets: bool,
-    /// Buckets are being made anew since so many events.
+    /// The number of events before new buckets began to be made.
     rebuild: Option<u64>,
     late: Option<LateBucket>,
-    /// All-gathers of the step under way.
+    /// The number of all-gathers in the current step.
     gathers: u64,
-    /// The most bytes of gradients in the step under way.
+    /// The most bytes of gradients in the current step.
     gradients: Bytes,
-    /// Of the last whole step.
+    /// Figures of the last whole step.
     last: Option<RankHoldings>,
-    /// It made room for what a stage receives.
+    /// True if it made room for what a pipeline's stage receives.
     receives: bool,
 }
 
 /// What a rank holds in a step because of sharing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RankHoldings {
-    /// All-gathers.
+    /// The number of all-gathers.
     pub gathers: u64,
-    /// Buckets beside the gradients, at its end.
+    /// Bytes of buckets besides the gradients, at the step's end.
     pub buckets: Bytes,
-    /// Parameters at its end: where they are sharded, the shards.
+    /// Bytes of parameters at the step's end; if they are sharded, of the shards.
     pub parameters: Bytes,
-    /// Of an earlier step, or of this one.
+    /// Late buckets of this step or an earlier one.
     pub late: Option<LateBucket>,
 }
 
-/// Buckets of the first step that were still there when others had been made.
+/// Buckets of the first step that still existed after the new ones had been made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LateBucket {
     /// Their bytes.
     pub bytes: Bytes,
-    /// The step that made the others.
+    /// The step that made the new ones.
     pub step: u64,
 }
 
@@ -65,7 +66,7 @@ impl Sharing {
         Self { alike: Some(Arc::clone(alike)), has_buckets, ..Self::default() }
     }
 
-    /// It is a stage of a pipeline.
+    /// True for a stage of a pipeline.
     pub fn is_stage(&self) -> bool {
         let way = self.alike.as_ref().and_then(|alike| alike.parallelism);
         self.receives || matches!(way, Some(Parallelism::Pipeline(_)))
@@ -79,7 +80,7 @@ impl Sharing {
         (self.gathers, self.gradients, self.before_buckets) = (0, Bytes::ZERO, true);
     }
 
-    /// An op of this name begins behind so many events.
+    /// Notes that an op of this name begins after `position` events.
     pub fn op(&mut self, name: &str, position: u64) {
         self.gathers += u64::from(name == ALL_GATHER);
         self.receives |= name == STAGE;
@@ -92,7 +93,7 @@ impl Sharing {
         }
     }
 
-    /// A block was taken for this.
+    /// Notes that a block of this category was allocated.
     pub fn took(&mut self, category: Category, memory: &MemoryModel, names: &Names) {
         if category == Category::Gradient {
             self.gradients = self.gradients.max(memory.by_category()[Category::Gradient as usize]);
@@ -100,7 +101,7 @@ impl Sharing {
         if matches!(category, Category::Activation | Category::Gradient) {
             self.before_buckets = true;
         }
-        // With the first request of another kind they are all made.
+        // All new buckets have been made once a block of another category is allocated.
         if category != Category::Communication
             && let Some(position) = self.rebuild.take()
         {
@@ -111,7 +112,7 @@ impl Sharing {
 
     pub fn end_step(&mut self, memory: &MemoryModel, names: &Names) {
         let parameters = memory.by_category()[Category::Parameter as usize];
-        // A program may say of buckets that they are gradients: those are views of them.
+        // If a program reports buckets as gradients, the gradients are views of them.
         let beside = |block: &BlockView| block.category != Category::Gradient;
         let buckets = Some(self.buckets(memory, names, beside)).filter(|buckets| self.lie_beside_gradients(*buckets));
         let (buckets, late) = (buckets.unwrap_or_default(), self.late);
@@ -128,8 +129,8 @@ impl Sharing {
         buckets.sum()
     }
 
-    /// Whether buckets take memory beside the gradients. A program that doesn't say so has gradients of its own then; where they are
-    /// views of the buckets there are none.
+    /// True if buckets take memory in addition to the gradients. If the program does not say so, it is concluded from
+    /// the gradients: views of buckets leave no gradients of their own.
     fn lie_beside_gradients(&self, buckets: Bytes) -> bool {
         match self.alike.as_ref().and_then(|alike| alike.parallelism) {
             Some(way) => way.has_buckets_beside_gradients(),
@@ -147,7 +148,7 @@ mod tests {
     use crate::{Event, EventKind, Evidence, Lab, Micros, NameId};
 
     const BUCKETS: NameId = NameId(1);
-    /// Where blocks lie, 4 MiB each: the first buckets, those made anew, activations, gradients.
+    /// Addresses of blocks, 4 MiB each: the first buckets, the new ones, activations, gradients.
     const PLACES: [u64; 4] = [0, 4, 8, 12];
 
     struct LabBuilder(Lab);
@@ -206,7 +207,7 @@ mod tests {
         }
     }
 
-    /// What is found where the second step makes buckets anew, and the first ones go before or behind the rest of it.
+    /// The findings if the second step makes new buckets and the first ones are freed before or after the rest of it.
     fn found(late: bool, of_gradients: Category) -> Vec<Evidence> {
         let mut told = LabBuilder::with_a_segment();
         told.step(0, |told| {
@@ -243,13 +244,13 @@ mod tests {
         assert!(matches!(early[..], [Evidence::Buckets { .. }]), "{early:?}");
     }
 
-    /// Micro-batches that are all exchanged: the second makes the buckets anew, in the step in which a program wrapped its model.
+    /// Every micro-batch is exchanged: the second makes new buckets, in the step in which a program wrapped its model.
     #[test]
     fn buckets_that_outlive_their_rebuild_within_a_step_are_found() {
         let mut told = LabBuilder::with_a_segment();
         told.step(0, |told| {
             told.take_buckets(0);
-            // As a second model that is wrapped: those are no others of the first.
+            // A second model that is wrapped: its buckets don't replace the first one's.
             told.take_buckets(1);
             told.take(2, Category::Activation);
             told.free(2);

@@ -1,4 +1,4 @@
-//! What is known of the steps so far: medians, losses, and the peaks inside the step under way.
+//! Figures of the steps so far: medians, losses, and the peaks inside the current step.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use vramlab_allocator::units::Bytes;
 pub(super) struct Steps {
     finished: u64,
     recent: VecDeque<StepReport>,
-    /// Bytes copied in each of them, and in the step under way.
+    /// Bytes copied in each of them, and in the current step.
     copied: VecDeque<CopiedBytes>,
     copying: CopiedBytes,
     losses: LossChart,
@@ -18,24 +18,24 @@ pub(super) struct Steps {
 }
 
 impl Steps {
-    /// Steps that the medians are over.
+    /// How many steps the medians cover.
     const RECENT: usize = 20;
 
     pub(super) const fn finished(&self) -> u64 {
         self.finished
     }
 
-    /// Steps that the scaler skipped.
+    /// The number of steps that the scaler skipped.
     pub(super) const fn skipped(&self) -> u64 {
         self.skipped
     }
 
-    /// Steps among the last [`Self::RECENT`] that the scaler skipped, and how many those are.
+    /// How many of the last [`Self::RECENT`] steps the scaler skipped, and how many those are.
     pub(super) fn recently_skipped(&self) -> (usize, usize) {
         (self.recent.iter().filter(|report| !report.optimizer_ran).count(), self.recent.len())
     }
 
-    /// Between its exchanges with other ranks, the median time of the last few steps; `None` before there are as many.
+    /// The median time of the last few steps between their exchanges with other ranks; `None` before there are enough.
     pub(super) fn own(&self) -> Option<Micros> {
         const FEW: usize = 5;
         let last = self.recent.len().checked_sub(FEW)?;
@@ -48,8 +48,8 @@ impl Steps {
         (median_of(&|report| report.total), median_of(&|report| report.exchange))
     }
 
-    /// Counts a copy of the step under way. The caller of a pageable copy to the host waits for the computation too: its
-    /// time is not the copy's.
+    /// Counts a copy in the current step. A pageable copy to the host also waits for the computation, so its time is
+    /// not the copy's.
     pub(super) fn copy(&mut self, direction: CopyDirection, bytes: Bytes, pinned: bool) {
         match (pinned, direction) {
             (true, _) => self.copying.pinned += bytes,
@@ -91,7 +91,7 @@ impl Steps {
 }
 
 impl Steps {
-    /// Over the last steps together: a copy beside the computation may end in the step after its own.
+    /// Copies over the last steps together, because a copy beside the computation may end in the next step.
     fn copies(&self) -> Option<CopiesView> {
         let micros = self.recent.iter().fold(0, |sum: u64, report| sum.saturating_add(report.copy.0));
         let pinned: Bytes = self.copied.iter().map(|copied| copied.pinned).sum();
@@ -107,14 +107,14 @@ impl Steps {
     }
 }
 
-/// Bytes copied within a step, by the kind of the host's memory.
+/// Bytes copied within a step, by the kind of host memory.
 #[derive(Clone, Copy, Debug, Default)]
 struct CopiedBytes {
     pinned: Bytes,
     pageable: Bytes,
 }
 
-/// Tokens or samples a second of one step; 0 where it took no time.
+/// Tokens or samples per second in one step; 0 if it took no time.
 pub(super) fn throughput(report: &StepReport) -> f64 {
     match report.total.0 {
         0 => 0.0,
@@ -122,12 +122,12 @@ pub(super) fn throughput(report: &StepReport) -> f64 {
     }
 }
 
-/// The median; of an even number the upper one of the middle two, so that it is a value that occurred.
+/// The median; of an even number the upper of the middle two, so that it is a value that occurred.
 pub(super) fn median<T: Copy + Ord>(values: impl Iterator<Item = T>) -> Option<T> {
     median_by(values, T::cmp)
 }
 
-/// [`median`] under an order of one's own.
+/// Like [`median`], in a given order.
 pub(super) fn median_by<T: Copy>(
     values: impl Iterator<Item = T>,
     order: impl Fn(&T, &T) -> std::cmp::Ordering,
@@ -137,13 +137,13 @@ pub(super) fn median_by<T: Copy>(
     values.get(values.len() / 2).copied()
 }
 
-/// Losses over the whole run in at most [`LossChart::POINTS`] points, each the mean of equally many steps.
+/// The losses of the whole run in at most [`LossChart::POINTS`] points, each the mean of the same number of steps.
 #[derive(Clone, Debug)]
 struct LossChart {
     points: Vec<f32>,
-    /// Steps to a point.
+    /// Steps per point.
     bin: u32,
-    /// Of the point that is not complete yet.
+    /// The sum of the point that is not complete yet.
     sum: f64,
     count: u32,
 }
@@ -174,23 +174,23 @@ impl LossChart {
     }
 }
 
-/// The peaks inside a step.
+/// The peaks within a step.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StepPeaks {
     pub allocated: Bytes,
     pub reserved: Bytes,
     /// Live bytes by category when allocated was highest.
     pub by_category: [Bytes; 9],
-    /// Events when allocated was highest, the one that made it so included.
+    /// The number of events when allocated was highest, including the event that made it so.
     pub position: u64,
-    /// The least that was releasable: cached bytes that no moment of the step used.
+    /// The least releasable bytes: cached bytes that the step never used.
     pub spare: Bytes,
-    /// The most that waited for another stream.
+    /// The most bytes that waited for another stream.
     pub pending: Bytes,
 }
 
 impl StepPeaks {
-    /// A step begins with what is there.
+    /// The peaks at the beginning of a step.
     pub(super) fn begin(memory: &MemoryModel) -> Self {
         Self {
             allocated: memory.allocated(),
@@ -202,7 +202,7 @@ impl StepPeaks {
         }
     }
 
-    /// True where allocated is higher than it was in this step.
+    /// Takes in the current memory. Returns true if allocated is at a new high in this step.
     pub(super) fn observe(&mut self, memory: &MemoryModel) -> bool {
         self.reserved = self.reserved.max(memory.reserved());
         self.spare = self.spare.min(memory.releasable());
@@ -254,7 +254,7 @@ mod tests {
         let mut steps = Steps::default();
         assert_eq!(steps.view().copies, None);
         for step in 0..40 {
-            // 4 µs of each report for 40 kB; the first copies ended late.
+            // Each report has 4 µs for 40 kB; the first copies ended late.
             steps.copy(CopyDirection::ToDevice, Bytes(40_000), true);
             steps.copy(CopyDirection::ToHost, Bytes(1 << 30), false);
             steps.push(&report(step, 1.0, 1000));

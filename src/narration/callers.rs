@@ -1,24 +1,24 @@
-//! Who asked for a block: a name for every stack, and its frames, each told once.
+//! Callers: a name for every stack, and its frames, each reported once.
 
 use std::collections::HashMap;
 
 use vramlab_model::{Event, EventKind, Micros, NameId, naming};
 use vramlab_snapshot::{Frame, Snapshot, StackId, TextId};
 
-/// Names of those who asked, as far as they were told.
+/// The names of callers reported so far.
 #[derive(Debug)]
 pub(super) struct Callers<'a> {
     snapshot: &'a Snapshot,
     names: HashMap<(StackId, TextId), NameId>,
     early: HashMap<StackId, NameId>,
     frames: HashMap<Frame, NameId>,
-    /// Names of ops.
+    /// The names of ops.
     ops: HashMap<&'static str, NameId>,
     defined: u32,
 }
 
 impl<'a> Callers<'a> {
-    /// Frames of a stack that are told, from the innermost on: more than any program has outside of an endless recursion.
+    /// The most frames of a stack that are reported, from the innermost on: more than any program has without endless recursion.
     const DEEPEST: usize = 1024;
 
     pub fn new(snapshot: &'a Snapshot) -> Self {
@@ -32,7 +32,7 @@ impl<'a> Callers<'a> {
         }
     }
 
-    /// The name of who asked; told to `emit` with its stack where it comes for the first time.
+    /// The name of a caller. Its first use reports it, with its stack, to `emit`.
     pub fn name(&mut self, stack: StackId, metadata: TextId, time: Micros, emit: &mut impl FnMut(Event)) -> NameId {
         let key = (stack, metadata);
         if let Some(id) = self.names.get(&key) {
@@ -45,7 +45,7 @@ impl<'a> Callers<'a> {
         id
     }
 
-    /// The name of a block that was there when the history began, or at the end where there `is_history` none.
+    /// The name of a block that existed when the history began or, unless there `is_history`, at the end.
     pub fn early_name(
         &mut self,
         stack: StackId,
@@ -78,7 +78,7 @@ impl<'a> Callers<'a> {
         id
     }
 
-    /// Tells the stack of a name.
+    /// Reports the stack of a name.
     fn stack(&mut self, id: NameId, stack: StackId, time: Micros, emit: &mut impl FnMut(Event)) {
         if stack != StackId::EMPTY && id != NameId::NONE {
             let snapshot = self.snapshot;

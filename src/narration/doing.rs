@@ -1,9 +1,9 @@
-//! What a PyTorch program was doing at a request, as far as a frame of its stack, or a scope that PyTorch wrote, tells.
+//! What a PyTorch program was doing at a request, according to a frame of its stack or to a scope that PyTorch recorded.
 
 use vramlab_model::{ALL_GATHER, Phase, STAGE};
 use vramlab_snapshot::{Frame, Snapshot, StackId};
 
-/// The op that takes buckets: its name begins as theirs do ([`vramlab_model::DDP_BUCKET`]).
+/// The op that allocates buckets. It begins like the buckets' names ([`vramlab_model::DDP_BUCKET`]).
 const DDP_BUCKETS: &str = "DDP buckets";
 
 /// What the program was doing.
@@ -13,20 +13,20 @@ pub(super) enum ProgramPhase {
     Data,
     Forward,
     Backward,
-    /// Forward once more, in backward.
+    /// Running forward again, during backward.
     Recompute,
     Optimizer,
-    /// Passing something to other ranks or from them.
+    /// Sending data to other ranks or receiving it.
     Exchange,
-    /// The same, of what a stage of a pipeline receives.
+    /// Receiving data for a stage of a pipeline.
     Stage,
     /// Making DDP's buckets.
     Bucket,
-    /// Making what an all-gather fills, one block for each, which is copied into parameters.
+    /// Making the blocks that an all-gather fills, which are then copied into parameters.
     AllGather,
-    /// The same where it is the parameters themselves.
+    /// Making the blocks that an all-gather fills, which are the parameters themselves.
     GatherInPlace,
-    /// Making a parameter whole.
+    /// Gathering a parameter.
     Gather,
     /// Reducing gradients to shards.
     Reduce,
@@ -34,7 +34,7 @@ pub(super) enum ProgramPhase {
 }
 
 impl ProgramPhase {
-    /// Whether it is done in the midst of what else a program does.
+    /// True if it happens in the middle of a program's other activities.
     pub const fn is_of_ranks(self) -> bool {
         matches!(
             self,
@@ -48,7 +48,7 @@ impl ProgramPhase {
         )
     }
 
-    /// The phase of a step that it is part of; `None` where it says nothing of that.
+    /// The phase of a step that this belongs to; `None` if it could be any.
     pub const fn phase(self) -> Option<Phase> {
         match self {
             Self::Data => Some(Phase::Data),
@@ -59,7 +59,7 @@ impl ProgramPhase {
         }
     }
 
-    /// What a run of our own calls the op that asks for such a block, where findings go by it.
+    /// The name of the op that allocates such a block in a run of ours, for ops that findings depend on.
     pub const fn op(self) -> Option<&'static str> {
         match self {
             Self::AllGather | Self::GatherInPlace => Some(ALL_GATHER),
@@ -70,7 +70,7 @@ impl ProgramPhase {
     }
 }
 
-/// What a stack tells: the innermost frame that says something, but for a forward that runs again.
+/// What a stack shows: the innermost frame with a meaning, except for a forward that runs again.
 pub(super) fn doing(snapshot: &Snapshot, stack: StackId) -> ProgramPhase {
     let said = |frame: Frame| said_by(snapshot.texts.get(frame.filename), snapshot.texts.get(frame.name));
     if snapshot.stacks.frames(stack).map(said).any(|doing| doing == ProgramPhase::Recompute) {
@@ -84,9 +84,9 @@ pub(super) fn doing(snapshot: &Snapshot, stack: StackId) -> ProgramPhase {
         .unwrap_or(ProgramPhase::Unknown)
 }
 
-/// What a frame tells.
+/// What a frame shows.
 fn said_by(file: &str, function: &str) -> ProgramPhase {
-    // The engine of autograd, in stacks that have frames of C++.
+    // The autograd engine, in stacks with frames of C++.
     if function.starts_with("torch::autograd::Engine::") {
         return ProgramPhase::Backward;
     }
@@ -94,7 +94,7 @@ fn said_by(file: &str, function: &str) -> ProgramPhase {
         return ProgramPhase::Bucket;
     }
     if file == "phase" {
-        // So do exports of runs of our own.
+        // Exports of our own runs use these names too.
         return of_scope(function);
     }
     let lies_in = |parts: &[&str]| parts.iter().any(|part| file.contains(part));
@@ -140,7 +140,7 @@ fn said_by(file: &str, function: &str) -> ProgramPhase {
     }
 }
 
-/// What a frame of what serves several ranks tells.
+/// What a frame of multi-rank code shows.
 fn said_of_ranks(file: &str, function: &str) -> Option<ProgramPhase> {
     if let Some((_, file)) = file.rsplit_once("deepspeed/runtime/zero/") {
         return said_by_deepspeed(file, function);
@@ -154,14 +154,14 @@ fn said_of_ranks(file: &str, function: &str) -> Option<ProgramPhase> {
         ("distributed/pipelining/stage.py", "_make_tensor_from_meta") => Some(ProgramPhase::Stage),
         ("nn/parallel/distributed.py", "_sync_buffers")
         | ("distributed/pipelining/stage.py", "_get_init_p2p_neighbors_ops") => Some(ProgramPhase::Exchange),
-        // Whoever calls it says what for.
+        // The caller shows what it is for.
         ("distributed/utils.py", "_alloc_storage") => None,
         ("distributed/distributed_c10d.py" | "distributed/utils.py", _) => Some(ProgramPhase::Exchange),
         _ => None,
     }
 }
 
-/// The same of FSDP: `fully_shard`, and the wrapper that came before it.
+/// What a frame of FSDP shows: `fully_shard`, or the older wrapper.
 fn said_by_fsdp(file: &str, function: &str) -> Option<ProgramPhase> {
     match (file, function) {
         ("_fully_shard/_fsdp_param.py", "alloc_storage" | "init_all_gather_outputs") => Some(ProgramPhase::Gather),
@@ -179,10 +179,10 @@ fn said_by_fsdp(file: &str, function: &str) -> Option<ProgramPhase> {
     }
 }
 
-/// The same of DeepSpeed's ZeRO.
+/// What a frame of DeepSpeed's ZeRO shows.
 fn said_by_deepspeed(file: &str, function: &str) -> Option<ProgramPhase> {
     match (file, function) {
-        // Parameters are parts of what it fills.
+        // Parameters are parts of the block that it fills.
         (
             "partition_parameters.py",
             "_all_gather_dtype"
@@ -203,7 +203,7 @@ fn said_by_deepspeed(file: &str, function: &str) -> Option<ProgramPhase> {
     }
 }
 
-/// What the name of a scope tells.
+/// What the name of a scope shows.
 pub(super) fn of_scope(name: &str) -> ProgramPhase {
     let name = name.to_lowercase();
     let has = |word: &str| name.contains(word);

@@ -1,4 +1,4 @@
-//! A recorded history as the event stream that the memory model reads.
+//! Turns a recorded history into the event stream that the memory model reads.
 
 use std::sync::Arc;
 
@@ -12,10 +12,11 @@ use vramlab_snapshot::history::{Beginning, Story};
 use vramlab_snapshot::replay::{Conditions, DeviceReport, Observer, verify_from};
 use vramlab_snapshot::{Action, Snapshot, StackId, TraceEntry};
 
-/// Hands `emit` every event of a device's history, in order: what was there when it began, then what the recording has,
-/// with the sizes of blocks (which a trace does not have) and, where stacks were recorded, the names of those who asked.
+/// Hands `emit` every event of a device's history, in order: first what existed when it began, then the recorded
+/// entries, with the sizes of blocks (which a trace does not have) and, if stacks were recorded, the names of callers.
 ///
-/// Blocks are for what was guessed of them, if anything was. The report says how far our allocator agrees with the history; the events do not depend on it.
+/// Categories of blocks are guesses, if there are any. The report says how far our allocator agrees with the history;
+/// the events do not depend on it.
 pub fn events(
     snapshot: &Snapshot,
     device: usize,
@@ -31,53 +32,53 @@ pub fn events(
     report
 }
 
-/// Tells a device's history event by event.
+/// Reports a device's history event by event.
 #[derive(Debug)]
 pub struct Narrator<'a> {
     trace: &'a [TraceEntry],
     story: Story<'a>,
     limit: Option<Bytes>,
-    /// What the driver is asked for at least, for requests that are not small.
+    /// The smallest segment that the driver is asked for, for requests that are not small.
     large_segment: Bytes,
-    /// Entries before which the program called `empty_cache()`, by the replay.
+    /// Entries before which the program called `empty_cache()`, according to the replay.
     calls: Calls,
     callers: Callers<'a>,
     guesses: Option<&'a Guesses>,
     scopes: Scopes,
-    /// Scopes tell where steps end: phases are guessed within them.
+    /// Scopes say where steps end, so phases are guessed within steps.
     has_steps: bool,
     steps: ScopedSteps,
-    /// The entry told last is part of what a request did: no step and no phase ends there.
+    /// True if the last entry is part of a request: no step or phase ends there.
     in_request: bool,
-    /// The cache is being emptied.
+    /// True while the cache is being emptied.
     emptying: bool,
-    /// Segments and mapped runs that were there at once, at most.
+    /// The most segments and mapped runs that existed at once.
     most_segments: usize,
 }
 
-/// Steps as the program's scopes tell them. What the file holds before the first ends is one.
+/// Steps according to the program's scopes. Everything in the file before the first end is one step.
 #[derive(Debug, Default)]
 struct ScopedSteps {
-    /// Steps that ended.
+    /// The number of steps that ended.
     ended: u64,
-    /// The one under way began then; `None` between two.
+    /// When the current step began; `None` between two steps.
     begun: Option<Micros>,
     phase: Option<OpenPhase>,
     /// Time of each phase so far, in the order of [`Phase::ALL`].
     phases: [Micros; 5],
 }
 
-/// A phase that is under way.
+/// The current phase.
 #[derive(Clone, Copy, Debug)]
 struct OpenPhase {
     phase: Phase,
     begun: Micros,
-    /// No scope says so, but what the program asked for.
+    /// No scope reports the phase: it follows from what the program allocated.
     is_guessed: bool,
 }
 
 impl ScopedSteps {
-    /// The next step begins, unless one is under way.
+    /// Begins the next step, unless one is in progress.
     fn begin(&mut self, time: Micros, emit: &mut impl FnMut(Event)) {
         if self.begun.is_none() {
             self.begun = Some(time);
@@ -121,7 +122,7 @@ impl ScopedSteps {
         }
     }
 
-    /// A block was asked for in a phase, as far as its stack tells. Scopes know better; the optimizer has its own.
+    /// A block was allocated in this phase, according to its stack. A phase from a scope takes precedence, and the optimizer always has a scope.
     fn guess(&mut self, phase: Phase, time: Micros, emit: &mut impl FnMut(Event)) {
         let is_known = self.phase.is_some_and(|open| !open.is_guessed || open.phase == phase);
         if !is_known && phase != Phase::Optimizer {
@@ -137,13 +138,13 @@ impl ScopedSteps {
     }
 }
 
-/// Calls of `empty_cache()`, which leave no entries of their own.
+/// Calls of `empty_cache()`, which leave no entries.
 #[derive(Debug, Default)]
 struct Calls {
-    /// Entries that a call stands before, in order, as the replay concludes.
+    /// The entries that a call precedes, in order, according to the replay.
     before: Vec<usize>,
     next: usize,
-    /// From this entry on the history was not replayed.
+    /// The first entry that was not replayed.
     until: usize,
 }
 
@@ -156,7 +157,7 @@ impl Observer for Calls {
 }
 
 impl<'a> Narrator<'a> {
-    /// A history from its beginning on, with what was guessed of its blocks, and how far our allocator agrees with it.
+    /// A history at its beginning, with guesses for its blocks, and with the report on how far our allocator agrees with it.
     pub fn new(
         snapshot: &'a Snapshot,
         device: usize,
@@ -189,31 +190,31 @@ impl<'a> Narrator<'a> {
         (narrator, report)
     }
 
-    /// When the next entry was recorded; `None` behind the last.
+    /// When the next entry was recorded; `None` at the end.
     #[must_use]
     pub fn time(&self) -> Option<Micros> {
         self.story.next().map(|entry| entry.time)
     }
 
-    /// Entries told.
+    /// The number of entries reported.
     #[must_use]
     pub const fn position(&self) -> usize {
         self.story.position()
     }
 
-    /// Entries so far that contradict those before them.
+    /// The number of entries so far that contradict earlier ones.
     #[must_use]
     pub const fn contradictions(&self) -> u64 {
         self.story.contradictions()
     }
 
-    /// The most segments, and mapped runs of expandable ones, that were there at once so far.
+    /// The most segments and mapped runs that have existed at once.
     #[must_use]
     pub const fn most_segments(&self) -> usize {
         self.most_segments
     }
 
-    /// Tells the limit, and what was there when the history began.
+    /// Reports the limit, and what existed when the history began.
     pub fn begin(&mut self, emit: &mut impl FnMut(Event)) {
         let time = self.time().unwrap_or_default();
         emit(Event::new(time, EventKind::Limit { limit: self.limit }));
@@ -232,17 +233,17 @@ impl<'a> Narrator<'a> {
         self.steps.begin(time, emit);
     }
 
-    /// Behind the last entry: tells what scopes say that end later.
+    /// Reports the scopes that end after the last entry.
     pub fn end(&mut self, emit: &mut impl FnMut(Event)) {
         while let Some((time, mark)) = self.scopes.next(Micros(u64::MAX)) {
-            // What begins behind the history has nothing in it.
+            // A phase that begins after the history is empty.
             if !matches!(mark, ScopeMark::PhaseBegin(_)) {
                 self.steps.tell(mark, time, emit);
             }
         }
     }
 
-    /// Tells what scopes say up to an entry. What a request did is not torn apart: clocks of threads differ.
+    /// Reports the scopes up to an entry. The entries of a request stay together, because the clocks of threads differ.
     fn tell_scopes(&mut self, entry: &TraceEntry, emit: &mut impl FnMut(Event)) {
         if !self.in_request && entry.action != Action::FreeCompleted {
             while let Some((time, mark)) = self.scopes.next(entry.time) {
@@ -252,14 +253,14 @@ impl<'a> Narrator<'a> {
         }
     }
 
-    /// Tells whose memory the driver gave last, where that is a private pool.
+    /// Reports the owner of the driver's last memory, if that is a private pool.
     fn tell_pool(&self, address: Address, time: Micros, emit: &mut impl FnMut(Event)) {
         if let Some(pool) = self.story.private_pool(address) {
             emit(Event::new(time, EventKind::PrivatePool { address, pool }));
         }
     }
 
-    /// Tells the next entry; false at the end.
+    /// Reports the next entry. Returns false at the end.
     pub fn advance(&mut self, emit: &mut impl FnMut(Event)) -> bool {
         let index = self.story.position();
         let Some(entry) = self.story.next() else { return false };
@@ -292,7 +293,7 @@ impl<'a> Narrator<'a> {
             grew = grown(event);
             let mut kind = EventKind::of_trace(event, category, name);
             if let EventKind::Oom(request) = &mut kind {
-                // The segment that PyTorch's message names.
+                // PyTorch's message names the segment's size.
                 let request = Arc::make_mut(request);
                 request.segment = segment_size(request.rounded, self.large_segment);
             }
@@ -309,8 +310,8 @@ impl<'a> Narrator<'a> {
         told
     }
 
-    /// True if the program called `empty_cache()` before this entry: as the replay concluded, and where it did not get to,
-    /// if what goes back goes back for no request that grows or fails next.
+    /// True if the program called `empty_cache()` before this entry: according to the replay, or after its end, if
+    /// memory is released and no request follows that grows or fails.
     fn is_call(&mut self, index: usize) -> bool {
         if index < self.calls.until {
             while self.calls.before.get(self.calls.next).is_some_and(|call| *call < index) {
@@ -328,12 +329,12 @@ impl<'a> Narrator<'a> {
     }
 }
 
-/// The entry gives memory back to the driver.
+/// True if the entry releases memory to the driver.
 const fn is_release(entry: &TraceEntry) -> bool {
     matches!(entry.action, Action::SegmentFree | Action::SegmentUnmap)
 }
 
-/// Where the driver gave memory.
+/// The address at which the driver gave memory.
 const fn grown(event: &TraceEvent) -> Option<Address> {
     match event {
         TraceEvent::SegmentAlloc { address, .. } | TraceEvent::SegmentMap { address, .. } => Some(*address),
@@ -383,7 +384,7 @@ mod tests {
                 _ => {}
             }
         }
-        // So is every frame of a stack, which is told once, before its name is used.
+        // Every frame of a stack is defined too, and the stack is reported once, before its name is used.
         let mut stacks = HashMap::new();
         for event in &stream {
             match &event.kind {

@@ -1,4 +1,4 @@
-//! A history that goes on: parts of it, one after the other, as a watched program tells them.
+//! A history that goes on, in consecutive parts from a watched program.
 
 use std::collections::HashMap;
 
@@ -14,46 +14,46 @@ use vramlab_snapshot::history::{HeldBlock, Home, Space};
 use vramlab_snapshot::history::{NextRequest, RangeIndex, nominal_page};
 use vramlab_snapshot::{Action, Snapshot, StackId, TextId, TraceEntry};
 
-/// One device's history as far as it was told, and what is known of its memory behind that.
+/// One device's history as far as it was reported, and its memory at that point.
 #[derive(Debug)]
 pub struct Following {
     settings: Settings,
     space: Space,
     ranges: Vec<MappedRange>,
-    /// The last two entries told: they tell the place where a part goes on from all others.
+    /// The last two entries reported, which identify the place where a part continues.
     last: Option<[EntryKey; 2]>,
     told: DefinedNames,
-    /// By the fresh entries of the part under way.
+    /// By fresh entry of the current part.
     guesses: Vec<EntryGuess>,
-    /// The phase that was told last and has not ended, and how many were told of this step.
+    /// The phase that was reported last and has not ended, and the number of phases reported in this step.
     phase: Option<Phase>,
     phases: usize,
-    /// What the program was doing, by what it asked for.
+    /// What the program was doing, according to its requests.
     rhythm: Rhythm,
-    /// What live blocks are for, and their names, as it was told.
+    /// The reported categories and names of live blocks.
     labels: HashMap<Address, (Category, NameId)>,
 }
 
-/// What was guessed of an entry.
+/// What the guesses say of one entry.
 #[derive(Clone, Copy, Debug, Default)]
 struct EntryGuess {
     category: Category,
-    /// The op of ranks that asked for the block.
+    /// The op of ranks that allocated the block.
     op: Option<&'static str>,
     phase: Option<Phase>,
 }
 
-/// The most phases of a step that are told: a program whose steps nobody knows would have ever more.
+/// The most phases of one step that are reported. If nothing reports steps, the number of phases would grow without end.
 const PHASES: usize = 64;
 
-/// Tells whose memory the driver gave last, where that is a private pool.
+/// Reports the owner of the driver's last memory, if that is a private pool.
 fn tell_pool(address: Address, pool: PoolId, time: Micros, emit: &mut impl FnMut(Event)) {
     if !pool.is_default() {
         emit(Event::new(time, EventKind::PrivatePool { address, pool }));
     }
 }
 
-/// Part of an entry that is its own.
+/// The identifying fields of an entry.
 type EntryKey = (&'static str, Address, Bytes, StreamId, Micros);
 
 /// A range of an expandable segment.
@@ -65,18 +65,17 @@ struct MappedRange {
     pool: PoolKind,
 }
 
-/// What a part has that was not told yet.
+/// The part that was not reported yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Fresh<'a> {
     /// The entries.
     pub entries: &'a [TraceEntry],
-    /// What came before them is not known: the state starts over.
+    /// True if the entries before it are unknown, so that the state starts over.
     pub begins_anew: bool,
 }
 
 impl Following {
-    /// A history of which nothing was told yet, under the settings of this text. Settings that are unknown here count as
-    /// PyTorch's defaults.
+    /// A history of which nothing was reported yet, under the settings in this text. Unknown settings count as PyTorch's defaults.
     #[must_use]
     pub fn new(conf: Option<&str>) -> Self {
         Self {
@@ -93,7 +92,7 @@ impl Following {
         }
     }
 
-    /// What of a part was not told yet. A `whole` one has entries that were told, if the last of those is among them.
+    /// The unreported entries of a part. A `whole` part includes reported entries, if the last of them is still in it.
     pub fn fresh<'a>(&mut self, part: &'a Snapshot, device: usize, whole: bool) -> Fresh<'a> {
         let trace = part.device_trace(device);
         let told =
@@ -116,10 +115,10 @@ impl Following {
         Fresh { entries: trace.get(first..).unwrap_or_default(), begins_anew: whole && told.is_none() }
     }
 
-    /// The state before the first entry of a whole part: tells what differs from what was told before.
+    /// Reports the differences between the state so far and the state before the first entry of a whole part.
     pub fn begin_anew(&mut self, part: &Snapshot, device: usize, emit: &mut impl FnMut(Event)) {
         let mut beginning = Beginning::of(part, device, &self.settings);
-        // Where the program tells no requests of frees, a block that becomes free may have been held until then.
+        // If the program does not report requests to free, a block may have been held until it became free.
         let trace = part.device_trace(device);
         if !trace.iter().any(|entry| entry.action == Action::FreeRequested) {
             let completed = trace.iter().filter(|entry| entry.action == Action::FreeCompleted);
@@ -157,7 +156,7 @@ impl Following {
                 }));
             }
         }
-        // What is new may lie where something that is gone lay.
+        // New memory may lie where released memory was.
         let mut grown = Vec::new();
         for (address, home) in self.space.homes() {
             if !here(&before, address, home) {
@@ -200,7 +199,7 @@ impl Following {
         }
     }
 
-    /// Tells the entry at `index` of a part's fresh ones.
+    /// Reports the entry at `index` among a part's fresh ones.
     pub fn tell(&mut self, part: &Snapshot, entries: &[TraceEntry], index: usize, emit: &mut impl FnMut(Event)) {
         let Some(entry) = entries.get(index) else { return };
         let TraceEntry { address, size, stream, time, .. } = *entry;
@@ -267,13 +266,13 @@ impl Following {
         }
     }
 
-    /// The step ends, and its last phase with it.
+    /// Ends the step, and its last phase.
     pub fn end_step(&mut self, time: Micros, emit: &mut impl FnMut(Event)) {
         self.end_phase(time, emit);
         self.phases = 0;
     }
 
-    /// A block was asked for in this phase. Behind so many none is told.
+    /// Begins the phase in which a block was allocated, if it is another one. After [`PHASES`] of a step no phase is reported.
     fn begin_phase(&mut self, phase: Phase, time: Micros, emit: &mut impl FnMut(Event)) {
         // A gradient scaler multiplies the loss before backward.
         let is_scaled = self.phase == Some(Phase::Forward) && phase == Phase::Optimizer;
@@ -294,7 +293,7 @@ impl Following {
         }
     }
 
-    /// Tells what a live block is for, once the program has said so.
+    /// Reports the category of a live block, once the program has given it.
     pub fn relabel(&mut self, address: Address, category: Category, time: Micros, emit: &mut impl FnMut(Event)) {
         if let Some((told, name)) = self.labels.get_mut(&address)
             && *told != category
@@ -307,10 +306,10 @@ impl Following {
     fn take(&mut self, part: &Snapshot, entry: &TraceEntry, category: Category, emit: &mut impl FnMut(Event)) {
         let TraceEntry { address, size: requested, stream, time, .. } = *entry;
         let rounded = round(requested, &self.settings.roundup_power2_divisions);
-        // What lies there was given back unseen.
+        // The blocks there were freed without being seen.
         self.evict(address, address.offset(rounded), time, emit);
         if self.space.home(address).is_none() {
-            // So was its segment taken: as much of it as the block shows.
+            // Its segment was allocated without being seen too, so as much of it is added as the block shows.
             let pool_id = entry.pool.unwrap_or_default();
             let home = Home { end: address.offset(rounded), stream, pool: pool_of(rounded), pool_id, range: None };
             if !self.space.add(address, home) {
@@ -331,7 +330,7 @@ impl Following {
         emit(Event::new(time, EventKind::Alloc { address, size, requested, stream, category, name }));
     }
 
-    /// A block can be used again. That it was given back need not have been told.
+    /// Completes the free of a block. Its request need not have been reported.
     fn give_back(
         &mut self,
         address: Address,
@@ -350,7 +349,7 @@ impl Following {
         }
     }
 
-    /// Gives back all blocks that reach into a stretch.
+    /// Frees all blocks that overlap an interval.
     fn evict(&mut self, start: Address, end: Address, time: Micros, emit: &mut impl FnMut(Event)) {
         for address in self.space.blocks_in(start, end) {
             let requested = self.space.block(address).map_or(Bytes::ZERO, |held| held.requested);
@@ -359,7 +358,7 @@ impl Following {
         }
     }
 
-    /// Gives back all segments and pages that reach into a stretch.
+    /// Releases all segments and pages that overlap an interval.
     fn clear(&mut self, start: Address, end: Address, time: Micros, emit: &mut impl FnMut(Event)) {
         while let Some((address, home)) =
             self.space.homes_below(end).filter(|(_, home)| home.end > start).map(|(address, home)| (address, *home))
@@ -377,7 +376,7 @@ impl Following {
         }
     }
 
-    /// The range whose pages an entry maps: one that they adjoin, else the next below of the same stream and pool.
+    /// The range whose pages an entry maps: one that they adjoin, or else the next lower one of the same stream and pool.
     fn range_of(&mut self, entries: &[TraceEntry], index: usize) -> RangeIndex {
         let TraceEntry { address: start, stream, size, .. } = entries[index];
         let pool = NextRequest::default().pool(entries, index + 1, &self.settings);
@@ -395,7 +394,7 @@ impl Following {
         RangeIndex::new(index)
     }
 
-    /// How a segment or run is made.
+    /// The event that creates a segment or run.
     fn growth(&self, address: Address, home: &Home) -> TraceEvent {
         let Home { end, stream, pool, .. } = *home;
         let size = end.distance(address);
@@ -406,7 +405,7 @@ impl Following {
     }
 }
 
-/// What tells an entry from all others: itself and the one before.
+/// The identity of an entry: its own fields and those of the entry before.
 fn mark(trace: &[TraceEntry], at: usize) -> [EntryKey; 2] {
     let of = |entry: Option<&TraceEntry>| {
         entry.map_or(("", Address(0), Bytes::ZERO, StreamId::DEFAULT, Micros(0)), |entry| {
@@ -428,7 +427,7 @@ mod tests {
         Snapshot::open(path).unwrap()
     }
 
-    /// Follows the entries of a range, as a part that holds only them.
+    /// Follows the entries of a range, as a part that contains only them.
     fn follow(following: &mut Following, model: &mut MemoryModel, part: &Snapshot, whole: bool) {
         let mut emit = |event: Event| model.apply(&event).unwrap();
         let fresh = following.fresh(part, 0, whole);
@@ -440,7 +439,7 @@ mod tests {
         }
     }
 
-    /// What a snapshot holds at its end: bytes of blocks that are no free ones, and of segments.
+    /// What a snapshot holds at its end: bytes of blocks that are not free, and of segments.
     fn held(snapshot: &Snapshot) -> (Bytes, Bytes) {
         let blocks = snapshot.segments.iter().flat_map(|segment| &segment.blocks);
         let live = blocks.filter(|block| block.state != vramlab_allocator::BlockState::Inactive);
@@ -499,7 +498,7 @@ mod tests {
         assert_eq!((at, category, name), (address, said, told.1), "once, and of what lives alone");
     }
 
-    /// Each ends before the next begins, and none is told for ever where nobody tells steps.
+    /// Each phase ends before the next begins.
     #[test]
     fn phases_follow_from_who_asks() {
         let snapshot = load("gpt-mini.all");
@@ -600,13 +599,13 @@ mod tests {
             let conf = snapshot.allocator_settings.conf.clone();
             let all = snapshot.device_traces[0].clone();
             let (mut following, mut model) = (Following::new(conf.as_deref()), MemoryModel::default());
-            // The beginning was seen, then nothing, then a whole part with the end of the history in it.
+            // The beginning was seen, then nothing, then a whole part that contains the end of the history.
             snapshot.device_traces[0] = all.start..all.len() / 3;
             follow(&mut following, &mut model, &snapshot, false);
             snapshot.device_traces[0] = all.len() / 2..all.end;
             follow(&mut following, &mut model, &snapshot, true);
             assert_eq!(told(&model), held(&snapshot), "{name}");
-            // The same once more: all of it was told.
+            // The same part again: all of it was reported.
             let before = told(&model);
             let fresh = following.fresh(&snapshot, 0, true);
             assert!(fresh.entries.is_empty() && !fresh.begins_anew);
@@ -633,7 +632,7 @@ mod tests {
         let entries = [
             entry(Action::SegmentAlloc, base, 20 * MIB),
             entry(Action::Alloc, base, 2 * MIB),
-            // Where a block is, where no segment is, a free of nothing, a segment in another.
+            // An existing block, an address without a segment, a free of nothing, and a segment inside another.
             entry(Action::Alloc, base + MIB, 3 * MIB),
             entry(Action::Alloc, base << 1, 700),
             entry(Action::FreeCompleted, base + 512, 512),

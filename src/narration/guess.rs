@@ -1,16 +1,18 @@
-//! What the blocks of a PyTorch program are for, guessed: a snapshot does not say.
+//! Guesses the categories of a PyTorch program's blocks, which a snapshot does not record.
 //!
-//! First, what the program was doing at each request follows from its stack, the innermost frame that says something: `torch/optim`,
-//! a gradient scaler or the clipping of gradients is the optimizer; `backward` or `torch/autograd` is backward, and so
-//! is a request without any Python stack where others have one, because the engine of autograd runs on threads of its own;
-//! `torch/nn` and `forward` are forward; `__init__`, `_apply`, `reset_parameters` and their like set a model up; a
-//! data loader brings data. `torch.distributed`, DDP and FSDP exchange, gather and reduce. Where the stack says nothing, the scopes that PyTorch wrote (`Optimizer.step#…`) do. Without
-//! any stack, what comes before the fullest moment between two optimizer scopes is forward, the rest backward; in a part of a
-//! history that goes on, a request without a stack does what one of its size behind the same two sizes did before.
+//! First, the stack of each request shows what the program was doing, by the innermost frame with a meaning.
+//! `torch/optim`, a gradient scaler or the clipping of gradients mean the optimizer. `backward` or `torch/autograd`
+//! mean backward, and so does a request without any Python stack if other requests have one, because the autograd
+//! engine runs on its own threads. `torch/nn` and `forward` mean forward; `__init__`, `_apply`, `reset_parameters` and
+//! the like mean that a model is set up; a data loader means data. `torch.distributed`, DDP and FSDP exchange, gather
+//! and reduce. If the stack shows nothing, the scopes that PyTorch recorded (`Optimizer.step#…`) do. Without any
+//! stacks, everything before the fullest moment between two optimizer scopes is forward, and the rest backward. In a
+//! part of a history that goes on, a request without a stack is taken to do what an earlier request of the same size
+//! after the same two sizes did.
 //!
-//! Then, what a block is for follows from when it was asked for and how long it lived:
+//! Second, the category of a block follows from when it was allocated and how long it lived:
 //!
-//! | asked for | lives | is |
+//! | allocated | lives | category |
 //! |---|---|---|
 //! | by the optimizer | beyond its run | optimizer state |
 //! | | | a temporary |
@@ -25,7 +27,7 @@
 //! | in forward | into backward | an activation |
 //! | | | a temporary |
 //! | for data, or by the loop itself | beyond backward | an input |
-//! | to exchange something with other ranks: DDP's buckets, what an all-gather fills | | communication |
+//! | to exchange data with other ranks: DDP's buckets, blocks that an all-gather fills | | communication |
 //! | to gather the shards of a parameter, or for an all-gather that fills parameters themselves | | a parameter |
 //! | to reduce gradients to shards | beyond backward | a gradient |
 //! | | | communication |
@@ -40,33 +42,33 @@ use vramlab_allocator::units::{Address, Bytes};
 use vramlab_model::{Category, Micros, Phase};
 use vramlab_snapshot::{Action, Annotation, Beginning, Snapshot, StackId, TraceEntry};
 
-/// What blocks are for, by the entries that asked for them.
+/// The categories of blocks, by the entries that allocated them.
 #[derive(Debug)]
 pub struct Guesses {
     categories: Vec<Category>,
-    /// Ops of ranks that blocks were asked for in, by entries, in order.
+    /// The ops of ranks that allocated blocks, by entry, in order.
     ops: Vec<(u32, &'static str)>,
-    /// Phases of steps that blocks were asked for in, by entries, in order.
+    /// The phases in which blocks were allocated, by entry, in order.
     phases: Vec<(u32, Phase)>,
     exchanges: bool,
 }
 
-/// A request, by the entries of the trace.
+/// A request, with indices of trace entries.
 #[derive(Clone, Copy, Debug)]
 struct TraceRequest {
     at: u32,
-    /// [`NEVER`]: it was not given back.
+    /// The entry of the free, or [`NEVER`].
     freed: u32,
     size: Bytes,
     doing: ProgramPhase,
 }
 
-/// Behind every entry.
+/// An index behind every entry.
 const NEVER: u32 = u32::MAX;
 
 impl Guesses {
-    /// What the blocks of a device's history are for, which began with what there was then; `None` where nothing tells what the
-    /// program was doing.
+    /// The categories of the blocks in a device's history, given what existed when it began; `None` if nothing shows
+    /// what the program was doing.
     #[must_use]
     pub fn of(snapshot: &Snapshot, device: usize, beginning: &Beginning) -> Option<Self> {
         let trace = snapshot.device_trace(device);
@@ -79,7 +81,8 @@ impl Guesses {
         Some(Self::from(told, trace.len(), Earlier { held, ..Earlier::default() }))
     }
 
-    /// The same of a part of a history that goes on, whose end may lie anywhere, and before which parameters of these sizes were taken.
+    /// The categories in a part of a history that goes on. The part may end anywhere, and parameters of these sizes
+    /// were allocated before it.
     pub(super) fn of_part(snapshot: &Snapshot, device: usize, parameters: Vec<Bytes>, rhythm: &mut Rhythm) -> Self {
         let trace = snapshot.device_trace(device);
         let mut requests = requests(snapshot, device, trace).unwrap_or_default();
@@ -110,26 +113,26 @@ impl Guesses {
         Self { categories, ops, phases, exchanges }
     }
 
-    /// What the block is for that an entry of the trace asked for.
+    /// The category of the block that a trace entry allocated.
     #[must_use]
     pub fn category(&self, entry: usize) -> Category {
         self.categories.get(entry).copied().unwrap_or_default()
     }
 
-    /// The phase of a step in which an entry of the trace asked for a block, if anything says so.
+    /// The phase in which a trace entry allocated a block, if that is known.
     #[must_use]
     pub fn phase(&self, entry: usize) -> Option<Phase> {
         let place = self.phases.binary_search_by_key(&entry, |(at, _)| *at as usize).ok()?;
         self.phases.get(place).map(|(_, phase)| *phase)
     }
 
-    /// Whether anything was asked for because several ranks train together.
+    /// True if anything was allocated because several ranks train together.
     #[must_use]
     pub const fn exchanges(&self) -> bool {
         self.exchanges
     }
 
-    /// The op in which an entry of the trace asked for a block, where that is one of several ranks that findings go by.
+    /// The op in which a trace entry allocated a block, if it is one of the ops of ranks that findings depend on.
     #[must_use]
     pub fn op(&self, entry: usize) -> Option<&'static str> {
         let place = self.ops.binary_search_by_key(&entry, |(at, _)| *at as usize).ok()?;
@@ -137,14 +140,14 @@ impl Guesses {
     }
 }
 
-/// What came before the first entry.
+/// What is known of the time before the first entry.
 #[derive(Default)]
 struct Earlier {
-    /// Sizes of what was held then: parameters, if the program had made its model.
+    /// Sizes of the blocks held then: parameters, if the program had built its model.
     held: Vec<Bytes>,
-    /// The program was seen to train: what it asks for is no set-up.
+    /// True if the program was already seen to train, so that its requests are not part of a set-up.
     trains: bool,
-    /// The entries are a part of a history that goes on: they may end anywhere.
+    /// True if the entries are a part of a history that goes on, and may end anywhere.
     is_part: bool,
 }
 
@@ -152,7 +155,7 @@ fn has_stacks(trace: &[TraceEntry]) -> bool {
     trace.iter().any(|entry| entry.action == Action::Alloc && entry.stack != StackId::EMPTY)
 }
 
-/// All requests in order, with what the program was doing; `None` where they are too many.
+/// All requests in order, with what the program was doing; `None` if there are too many.
 fn requests(snapshot: &Snapshot, device: usize, trace: &[TraceEntry]) -> Option<Vec<TraceRequest>> {
     if trace.len() >= NEVER as usize {
         return None;
@@ -175,7 +178,7 @@ fn requests(snapshot: &Snapshot, device: usize, trace: &[TraceEntry]) -> Option<
                 live.insert(entry.address, requests.len());
                 requests.push(TraceRequest { at, freed: NEVER, size: entry.size, doing });
             }
-            // A program may tell the completion of a free alone. Where it tells both, the request comes first.
+            // A program may record only the completion of a free. If it records both, the request comes first.
             Action::FreeRequested | Action::FreeCompleted => {
                 if let Some(request) = live.remove(&entry.address).and_then(|index| requests.get_mut(index)) {
                     request.freed = at;
@@ -221,7 +224,7 @@ fn split_steps(requests: &mut [TraceRequest]) {
     }
 }
 
-/// Says of every request what its block is for.
+/// Decides the category of every request's block.
 fn conclude(requests: &mut [TraceRequest], earlier: Earlier, mut told: impl FnMut(u32, Category)) {
     let first = |wanted: fn(ProgramPhase) -> bool| {
         requests.iter().find(|request| wanted(request.doing)).map_or(NEVER, |request| request.at)
@@ -230,7 +233,8 @@ fn conclude(requests: &mut [TraceRequest], earlier: Earlier, mut told: impl FnMu
         matches!(doing, ProgramPhase::Data | ProgramPhase::Forward | ProgramPhase::Backward | ProgramPhase::Optimizer)
     });
     let Earlier { held, trains, is_part } = earlier;
-    // What a set-up holds at the end stays, though no backward came: the part ends before, memory ran out, or nothing is trained.
+    // Blocks that a set-up holds at the end count as kept even without a backward: the part ends too early, memory ran
+    // out, or nothing is trained.
     let first_backward = first(|doing| doing == ProgramPhase::Backward).min(NEVER - 1);
     let is_set_up = |request: &TraceRequest| {
         request.doing == ProgramPhase::SetUp || !trains && request.at < first_step && !request.doing.is_of_ranks()
@@ -242,13 +246,13 @@ fn conclude(requests: &mut [TraceRequest], earlier: Earlier, mut told: impl FnMu
     parameters.dedup();
     let is_sized = |size: Bytes| parameters.is_empty() || parameters.binary_search(&size).is_ok();
     let gradients = outliving_backward(requests);
-    // Without a backward nothing is known of gradients.
+    // Without a backward nothing is known about gradients.
     let has_gradient = |size: Bytes| gradients.is_empty() || gradients.contains(&size);
     let mut for_ever: HashMap<Bytes, u32> = HashMap::new();
     for request in requests.iter().filter(|request| request.doing == ProgramPhase::Forward && request.freed == NEVER) {
         *for_ever.entry(request.size).or_default() += 1;
     }
-    // From the last to the first: what comes next is known by then. At the end of the trace all goes on.
+    // From the last to the first, so that what follows is known. At the end of the trace everything goes on.
     let end = NEVER - 1;
     let (mut beyond_backward, mut beyond_optimizer, mut next_backward, mut backward_end, mut next_forward) =
         (end, end, end, end, end);
@@ -273,7 +277,7 @@ fn conclude(requests: &mut [TraceRequest], earlier: Earlier, mut told: impl FnMu
             // The part ends within this backward.
             ProgramPhase::Backward if is_part && beyond_backward == end => Category::Temporary,
             ProgramPhase::Backward if request.freed == NEVER => Category::Workspace,
-            // A later part may give it back: libraries took their workspaces in the first.
+            // A later part may free the block. Libraries allocate their workspaces in the first part.
             ProgramPhase::Forward
                 if request.freed == NEVER
                     && backward_end != end
@@ -307,7 +311,7 @@ fn conclude(requests: &mut [TraceRequest], earlier: Earlier, mut told: impl FnMu
     }
 }
 
-/// Sizes of what was asked for in backward and lives beyond it.
+/// The sizes of blocks that are allocated in backward and live beyond it.
 fn outliving_backward(requests: &[TraceRequest]) -> HashSet<Bytes> {
     let mut sizes = HashSet::new();
     let mut beyond = NEVER - 1;
@@ -322,7 +326,7 @@ fn outliving_backward(requests: &[TraceRequest]) -> HashSet<Bytes> {
     sizes
 }
 
-/// Scopes of a device that are open as time goes by.
+/// The open scopes of a device as time passes.
 struct ScopeCursor<'a> {
     snapshot: &'a Snapshot,
     left: Vec<&'a Annotation>,
@@ -330,7 +334,7 @@ struct ScopeCursor<'a> {
 }
 
 impl<'a> ScopeCursor<'a> {
-    /// Scopes that are open at once at most.
+    /// The most scopes that are open at once.
     const DEEPEST: usize = 256;
 
     fn of(snapshot: &'a Snapshot, device: usize) -> Self {
@@ -340,7 +344,7 @@ impl<'a> ScopeCursor<'a> {
         Self { snapshot, left, open: Vec::new() }
     }
 
-    /// What the innermost open scope that says something tells; times only grow.
+    /// What the innermost open scope with a meaning shows. Times must not decrease.
     fn at(&mut self, time: Micros) -> ProgramPhase {
         while let Some(next) = self.left.pop_if(|next| next.time < time) {
             if !next.start {
@@ -360,7 +364,7 @@ impl<'a> ScopeCursor<'a> {
 mod tests {
     use super::*;
 
-    /// Requests as `(doing, size, lives up to entry)`; each takes one entry.
+    /// Requests as `(doing, size, last entry of its life)`. Each takes one entry.
     fn guessed(of: &[(ProgramPhase, u64, u32)]) -> Vec<Category> {
         guessed_of(of, Earlier::default())
     }
@@ -407,7 +411,7 @@ mod tests {
         assert_eq!(guessed(&asked), step.map(|(.., category)| category));
     }
 
-    /// As the logits of a program that keeps its output until the next step.
+    /// Such as the logits of a program that keeps its output until the next step.
     #[test]
     fn what_a_later_part_may_give_back_is_no_workspace() {
         let asked =

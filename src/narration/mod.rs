@@ -1,7 +1,8 @@
-//! PyTorch's snapshots as the stream of events that the memory model reads.
+//! Turns PyTorch's snapshots into the stream of events that the memory model reads.
 //!
-//! A snapshot has addresses, sizes and stacks. [`events()`] says of each what a lab would say: what happened, in which step
-//! and phase, for which [`vramlab_model::Category`], by which line. [`Following`] says it of a history that goes on.
+//! A snapshot has addresses, sizes and stacks. [`events()`] adds what a lab would report: the step and phase of each
+//! event, the [`vramlab_model::Category`] of blocks, and the source line. [`Following`] does so for a history that goes
+//! on.
 
 mod callers;
 mod doing;

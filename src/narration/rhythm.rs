@@ -1,5 +1,5 @@
-//! What a program was doing, by what it asks for: a training asks for the same sizes in the same order in every step, so that
-//! parts of its history without stacks follow from earlier ones with them.
+//! What a program was doing, according to its requests. Training requests the same sizes in the same order in every
+//! step, so parts of its history without stacks can be explained by earlier parts with stacks.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -7,16 +7,16 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use super::doing::ProgramPhase;
 use vramlab_allocator::units::Bytes;
 
-/// What the program was doing when it asked for a size behind certain others.
+/// What the program was doing when it requested a size after certain other sizes.
 #[derive(Debug, Default)]
 pub(super) struct Rhythm {
-    /// By hashes of runs of sizes: nothing is kept of the sizes themselves.
+    /// By hashes of runs of sizes. The sizes themselves are not stored.
     by_sizes: HashMap<u64, RhythmEntry>,
-    /// The sizes of the last requests, the youngest last.
+    /// The sizes of the last requests, the newest last.
     last: VecDeque<Bytes>,
 }
 
-/// What was seen there, and how often more than something else.
+/// What was seen there, and how much more often than anything else.
 #[derive(Clone, Copy, Debug)]
 struct RhythmEntry {
     doing: ProgramPhase,
@@ -24,14 +24,14 @@ struct RhythmEntry {
 }
 
 impl Rhythm {
-    /// How many sizes are compared: the most that are known tell, since what is told by few happens at several places of a step.
+    /// How many sizes are compared. The longest known run decides, because short runs occur at several places of a step.
     const LENGTHS: [usize; 4] = [12, 6, 3, 1];
-    /// Runs of sizes that are known at most; a training of unlike steps has ever new ones, and then all begins anew.
+    /// The most runs of sizes that are stored. If steps are never alike there are always new ones, and learning then starts again.
     const MOST: usize = 1 << 18;
-    /// What was seen so often is not doubted by one part whose stacks begin or end in its midst.
+    /// Something seen this often is not put in doubt by a single part whose stacks begin or end in the middle.
     const SURE: u8 = 8;
 
-    /// A request of a program whose stack says what it was doing.
+    /// Learns from a request whose stack shows what the program was doing.
     pub fn learn(&mut self, size: Bytes, doing: ProgramPhase) {
         self.follow(size);
         if self.by_sizes.len() >= Self::MOST {
@@ -50,14 +50,14 @@ impl Rhythm {
         }
     }
 
-    /// What it was doing at a request without a stack.
+    /// What the program was doing at a request without a stack.
     pub fn doing(&mut self, size: Bytes) -> ProgramPhase {
         self.follow(size);
         let mut known = Self::LENGTHS.iter().filter_map(|length| self.by_sizes.get(&self.run(*length)?));
         known.next().map_or(ProgramPhase::Unknown, |known| known.doing)
     }
 
-    /// Nothing was learned yet.
+    /// True if nothing was learned yet.
     pub fn is_empty(&self) -> bool {
         self.by_sizes.is_empty()
     }
@@ -69,7 +69,7 @@ impl Rhythm {
         self.last.push_back(size);
     }
 
-    /// The last sizes, so many, as one number.
+    /// The last `length` sizes as one number.
     fn run(&self, length: usize) -> Option<u64> {
         let from = self.last.len().checked_sub(length)?;
         let mut hasher = DefaultHasher::new();

@@ -1,22 +1,24 @@
-//! Steps and phases of a stranger's program, out of the scopes that PyTorch wrote beside a history (`external_annotations`).
+//! The steps and phases of somebody else's program, from the scopes that PyTorch recorded with a history (`external_annotations`).
 //!
-//! A step is what a profiler calls one (`ProfilerStep#7`), or a run of ours that was exported (`step 7`). Else it ends where the
-//! optimizer does (`Optimizer.step#AdamW.step`), and behind the `zero_grad` that follows at once. Programs with several
-//! optimizers run all of them in a step: names that come again in the same order, or one name between equal requests, tell how
-//! many. Optimizers that step within another's step (a wrapper's) are part of it.
+//! A step is what a profiler calls one (`ProfilerStep#7`), or what an exported run of ours does (`step 7`). Otherwise
+//! it ends with the optimizer's step (`Optimizer.step#AdamW.step`), and after a `zero_grad` that follows directly.
+//! Programs with several optimizers run all of them in a step. Their number shows in names that recur in the same
+//! order, or in equal requests between optimizers of one name. Optimizers that step within another's step (a wrapper's)
+//! are part of it.
 //!
-//! A phase is a scope whose name says what it is (`Optimizer.zero_grad#…`, `enumerate(DataLoader)#…`, `## forward ##`) and that
-//! holds no scope of another phase: the optimizer's step of a program that hands it a closure is all of them.
+//! A phase is a scope whose name says so (`Optimizer.zero_grad#…`, `enumerate(DataLoader)#…`, `## forward ##`) and that
+//! contains no scope of another phase: if a program hands its optimizer a closure, the optimizer's step contains all
+//! phases.
 
 use std::cmp::Ordering;
 
 use vramlab_model::{Micros, Phase};
 use vramlab_snapshot::{Action, Annotation, Snapshot, TextId, TraceEntry};
 
-/// What scopes say of a history, by time.
+/// The steps and phases of a history according to its scopes, by time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Scopes {
-    /// In order; the first comes first.
+    /// In order; the first is next.
     marks: Vec<(Micros, ScopeMark)>,
 }
 
@@ -31,23 +33,23 @@ pub(super) enum ScopeMark {
     PhaseBegin(Phase),
 }
 
-/// A scope with its end; of one that is open at the end of the file there is none.
+/// A scope and its end; a scope that is open at the end of the file has none.
 #[derive(Clone, Copy, Debug)]
 struct ClosedScope {
     name: TextId,
     begin: Micros,
     end: Option<Micros>,
-    /// What it is, where it holds nothing of another phase.
+    /// Its phase, if it contains no scope of another phase.
     phase: Option<Phase>,
 }
 
-/// Scopes that are open at once at most.
+/// The most scopes that are open at once.
 const DEEPEST: usize = 256;
-/// Optimizers of one step at most.
+/// The most optimizers in a step.
 const OPTIMIZERS: usize = 8;
 
 impl Scopes {
-    /// What is said of a device's history. Where only other devices have scopes, theirs are meant for all.
+    /// The scopes of a device's history. If only other devices have scopes, these apply to all devices.
     pub fn of(snapshot: &Snapshot, device: usize) -> Self {
         let trace = snapshot.device_trace(device);
         let (Some(first), Some(last)) = (trace.first(), trace.last()) else { return Self::default() };
@@ -61,7 +63,7 @@ impl Scopes {
         if steps.is_empty() {
             steps = ended(&scopes, text, trace);
         }
-        // What lies before the history is no step of it.
+        // Scopes before the history are not steps of it.
         let mut marks: Vec<(Micros, ScopeMark)> =
             steps.into_iter().filter(|at| *at > first.time).map(|at| (at, ScopeMark::Step)).collect();
         let mut free = Micros(0);
@@ -79,19 +81,19 @@ impl Scopes {
         Self { marks }
     }
 
-    /// Whether they tell where steps end.
+    /// True if the scopes say where steps end.
     pub fn tell_steps(&self) -> bool {
         self.marks.iter().any(|(_, mark)| *mark == ScopeMark::Step)
     }
 
-    /// The next thing that was said at or before a time.
+    /// The next mark at or before a time.
     pub fn next(&mut self, time: Micros) -> Option<(Micros, ScopeMark)> {
         self.marks.pop_if(|(at, _)| *at <= time)
     }
 }
 
 impl ScopeMark {
-    /// At one time what ends comes before what begins.
+    /// At the same time, ends come before begins.
     fn order(self, other: Self) -> Ordering {
         let rank = |mark: Self| match mark {
             Self::PhaseEnd(_) => 0,
@@ -110,7 +112,7 @@ fn scopes(annotations: &[&Annotation], phase_of: impl Fn(TextId) -> Option<Phase
     }
     let mut scopes: Vec<ClosedScope> = Vec::new();
     let mut open: Vec<OpenScopes> = Vec::new();
-    // Scopes that hold one of another phase are none themselves.
+    // A scope that contains a scope of another phase is not a phase itself.
     let close = |scopes: &mut Vec<ClosedScope>, open: &mut Vec<OpenScopes>, end: Option<Micros>| {
         let Some(OpenScopes { index, mixed }) = open.pop() else { return };
         scopes[index].end = end;
@@ -143,7 +145,7 @@ fn scopes(annotations: &[&Annotation], phase_of: impl Fn(TextId) -> Option<Phase
     scopes
 }
 
-/// Where steps begin, as a profiler or an export of ours says; empty where neither does.
+/// Where steps begin, according to a profiler or an export of ours; empty if there is neither.
 fn begun<'a>(scopes: &[ClosedScope], text: impl Fn(&ClosedScope) -> &'a str) -> Vec<Micros> {
     let numbered = |scope: &ClosedScope, before: &str| {
         text(scope).strip_prefix(before).is_some_and(|number| number.parse::<u64>().is_ok())
@@ -151,21 +153,21 @@ fn begun<'a>(scopes: &[ClosedScope], text: impl Fn(&ClosedScope) -> &'a str) -> 
     for before in ["ProfilerStep#", "step "] {
         let steps: Vec<&ClosedScope> = scopes.iter().filter(|scope| numbered(scope, before)).collect();
         if steps.len() > 1 {
-            // What follows the last is none of them.
+            // What follows the last step is not a step.
             return steps.iter().map(|scope| scope.begin).chain(steps.last().and_then(|last| last.end)).collect();
         }
     }
     Vec::new()
 }
 
-/// Where steps end, as optimizers do.
+/// Where steps end, according to optimizers.
 fn ended<'a>(scopes: &[ClosedScope], text: impl Fn(&ClosedScope) -> &'a str, trace: &[TraceEntry]) -> Vec<Micros> {
     let is_step = |scope: &ClosedScope| text(scope).starts_with("Optimizer.step");
     let mut runs: Vec<(TextId, Micros)> = Vec::new();
     let mut behind = Micros(0);
     for scope in scopes {
         let Some(end) = scope.end.filter(|end| is_step(scope) && *end > behind) else { continue };
-        // One within the last is the wrapper's.
+        // A scope within the last one belongs to a wrapper.
         if scope.begin >= behind || runs.is_empty() {
             runs.push((scope.name, end));
             behind = end;
@@ -188,7 +190,7 @@ fn ended<'a>(scopes: &[ClosedScope], text: impl Fn(&ClosedScope) -> &'a str, tra
     ends.map(|(_, end)| zeroed(*end).unwrap_or(*end)).collect()
 }
 
-/// Runs of optimizers in a step, by their names and by the requests between two of them.
+/// The number of optimizer runs in a step, from their names and from the requests between two of them.
 fn optimizers(names: &[TextId], between: &[usize]) -> usize {
     let repeats = |every: usize| names.len() >= 2 * every && names.iter().zip(&names[every..]).all(|(a, b)| a == b);
     if !repeats(1) {
@@ -199,14 +201,14 @@ fn optimizers(names: &[TextId], between: &[usize]) -> usize {
         let same = between.iter().zip(&between[every..]).filter(|(a, b)| a == b).count();
         Some(same as f64 / pairs as f64)
     };
-    // One name: steps whose requests differ, and repeat themselves only every so often.
+    // One name: consecutive steps differ in their requests, which repeat only after several.
     if share(1).is_none_or(|same| same > 0.2) {
         return 1;
     }
     (2..=OPTIMIZERS).find(|every| share(*every).is_some_and(|same| same > 0.6)).unwrap_or(1)
 }
 
-/// The phase that a scope's name tells.
+/// The phase that a scope's name gives.
 fn phase_of(name: &str) -> Option<Phase> {
     let name = name.to_lowercase();
     let has = |word: &str| name.contains(word);
@@ -273,7 +275,7 @@ mod tests {
             marks[..3],
             [(at, ScopeMark::PhaseBegin(phase)), (9, ScopeMark::PhaseEnd(phase)), (9, ScopeMark::Step)]
         );
-        // No request lies between.
+        // There is no request between them.
         let marks = of(&[1, 5, 15, 25], &[(ADAM, 8, 9), (ZERO, 10, 11), (ADAM, 18, 19), (ZERO, 26, 27)]);
         assert_eq!(steps(&marks), [11, 19]);
     }
@@ -290,7 +292,7 @@ mod tests {
 
     #[test]
     fn optimizers_of_one_step_are_told_by_their_names_or_by_the_requests_between_them() {
-        // The generator's and the discriminator's, by two names and by one.
+        // The generator's and the discriminator's optimizers, with two names and with one.
         let (mut two, mut one, mut requests, mut time) = (Vec::new(), Vec::new(), Vec::new(), 0);
         for _ in 0..5 {
             for (name, count) in [("Optimizer.step#Adam.step", 3), ("Optimizer.step#SGD.step", 7)] {
@@ -304,7 +306,7 @@ mod tests {
         let expected = [23, 47, 71, 95, 119];
         assert_eq!(steps(&of(&requests, &two)), expected);
         assert_eq!(steps(&of(&requests, &one)), expected);
-        // Gradients that are accumulated make steps of one optimizer.
+        // With gradient accumulation the steps have one optimizer.
         let same: Vec<(&str, u64, u64)> = (1..9).map(|n| (ADAM, 10 * n, 10 * n + 1)).collect();
         let even: Vec<u64> = (0..90).collect();
         assert_eq!(steps(&of(&even, &same)).len(), 8);

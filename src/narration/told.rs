@@ -1,4 +1,4 @@
-//! The names of a history that goes on: of callers and their frames, each told once in all its parts.
+//! The names in a history that goes on: callers and their frames, each reported once over all parts.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,28 +6,28 @@ use std::sync::Arc;
 use vramlab_model::{Event, EventKind, Micros, NameId};
 use vramlab_snapshot::{Snapshot, StackId, TextId, TraceEntry};
 
-/// Frames of a stack that are told, from the innermost on.
+/// The most frames of a stack that are reported, from the innermost on.
 const DEEPEST: usize = 256;
 
-/// What was told.
+/// The names reported so far.
 #[derive(Debug, Default)]
 pub(super) struct DefinedNames {
     /// Texts.
     names: HashMap<String, NameId>,
-    /// Callers, by their text and frames.
+    /// Callers by their text and frames.
     callers: HashMap<(String, Vec<String>), NameId>,
     defined: u32,
-    /// Names by stack, of the part under way.
+    /// Names by stack, for the current part.
     by_stack: HashMap<(StackId, TextId), NameId>,
 }
 
 impl DefinedNames {
-    /// Stacks have other numbers in the next part.
+    /// Begins a part, in which stacks have other numbers.
     pub fn begin_part(&mut self) {
         self.by_stack.clear();
     }
 
-    /// The name of who asked.
+    /// The name of an entry's caller.
     pub fn name(&mut self, part: &Snapshot, entry: &TraceEntry, emit: &mut impl FnMut(Event)) -> NameId {
         let key = (entry.stack, entry.metadata);
         if let Some(name) = self.by_stack.get(&key) {
@@ -41,7 +41,7 @@ impl DefinedNames {
         name
     }
 
-    /// The name of a caller with its stack, both told where they come for the first time, in any part.
+    /// The name of a caller with this stack. Both are reported at their first use in any part.
     pub fn caller(
         &mut self,
         part: &Snapshot,
@@ -69,7 +69,7 @@ impl DefinedNames {
         name
     }
 
-    /// The identifier of a text, told at its first use.
+    /// The id of a text, which is reported at its first use.
     pub fn define(&mut self, text: String, time: Micros, emit: &mut impl FnMut(Event)) -> NameId {
         if let Some(name) = self.names.get(&text) {
             return *name;

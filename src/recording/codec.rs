@@ -1,11 +1,11 @@
-//! Events as bytes and back.
+//! Encodes events as bytes, and decodes them.
 //!
-//! The events of a frame are kept by column: kinds, times, addresses and so on lie together, each as a small difference
-//! to the one before. Steps of a training run repeat all but their times, so that what repeats is not torn apart by
-//! what does not, and compresses to almost nothing. Kinds that are rare go through serde as a whole.
+//! The events of a frame are stored by column: kinds, times, addresses and so on are each stored together, as small
+//! differences from the value before. Steps of a training run repeat everything except their times, so times don't
+//! interrupt what repeats, and it compresses to almost nothing. Rare kinds of events are encoded whole by serde.
 //!
-//! What is written here is a file format: [`super::VERSION`] changes with it, and with the order of the variants and
-//! fields of [`EventKind`].
+//! The encoding is a file format: every change to it needs a new [`super::VERSION`], and so does another order of the
+//! variants and fields of [`EventKind`].
 
 use std::sync::Arc;
 
@@ -15,25 +15,25 @@ use vramlab_allocator::PoolKind;
 use vramlab_allocator::units::{Address, Bytes, DeviceIndex, StreamId};
 use vramlab_model::{Category, Event, EventKind, Micros, NameId};
 
-/// Bytes that a single event of a rare kind takes at most, encoded. A larger one (no source writes such) is kept as a
+/// The most bytes of a single event of a rare kind, encoded. A larger event (no source writes any) is replaced by a
 /// note that says so.
 pub const LARGEST_EVENT: usize = 1 << 19;
 
-/// More bytes than an event of a frequent kind ever takes: nine numbers of ten bytes.
+/// The most bytes of an event of a frequent kind: nine numbers of ten bytes.
 pub(super) const LARGEST_FREQUENT: usize = 90;
 
-/// Bytes that do not spell events.
+/// The bytes are not encoded events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("these bytes are no events")]
 pub struct CodecError;
 
-/// The kinds that have a form of their own. The other kinds are [`mark::RARE`].
+/// The kinds with an encoding of their own. All other kinds are [`mark::RARE`].
 mod mark {
     pub const RARE: u8 = 0;
     pub const ALLOC: u8 = 1;
     pub const FREE_REQUESTED: u8 = 2;
     pub const FREE_COMPLETED: u8 = 3;
-    /// Of the block that the event before it named.
+    /// The free of the block in the event before.
     pub const FREE_COMPLETED_AT_ONCE: u8 = 4;
     pub const OP_BEGIN: u8 = 5;
     pub const OP_END: u8 = 6;
@@ -42,33 +42,33 @@ mod mark {
     pub const SEGMENT_FREE: u8 = 9;
     pub const SEGMENT_MAP: u8 = 10;
     pub const SEGMENT_UNMAP: u8 = 11;
-    /// The bits that say which of these.
+    /// The bits of a mark that hold the kind.
     pub const KIND: u8 = 0x3f;
-    /// The stream is not that of the last event that had one.
+    /// Set if the stream differs from that of the last event with a stream.
     pub const OTHER_STREAM: u8 = 0x40;
-    /// The device is not that of the event before.
+    /// Set if the device differs from that of the event before.
     pub const OTHER_DEVICE: u8 = 0x80;
 }
 
-/// Columns of a frame.
+/// The number of columns in a frame.
 const COLUMNS: usize = 8;
 
-/// One of something for each column.
+/// One value for each column.
 #[derive(Clone, Copy, Debug, Default)]
 struct PerColumn<T> {
     /// A [`mark`] for every event.
     marks: T,
     /// Time since the event before, for every event.
     times: T,
-    /// Distance from the last address, by [`folded`].
+    /// The distance from the last address, as [`folded`] encodes it.
     addresses: T,
-    /// By [`folded`].
+    /// Sizes, as [`folded`] encodes them.
     sizes: T,
-    /// Bytes of a block beyond what was requested.
+    /// Bytes of a block beyond those requested.
     slack: T,
     /// Categories and names.
     labels: T,
-    /// Devices and streams where they change; pools, ranges and pages of segments.
+    /// Devices and streams where they change, and the pools, ranges and pages of segments.
     others: T,
     /// Events of rare kinds.
     rare: T,
@@ -86,7 +86,7 @@ impl<T> PerColumn<T> {
     }
 }
 
-/// What differences are to.
+/// The values that differences are relative to.
 #[derive(Clone, Copy, Debug, Default)]
 struct Previous {
     time: u64,
@@ -103,31 +103,31 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// Nothing encoded yet.
+    /// An encoder without any events.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Starts again: what is encoded next can be decoded by itself.
+    /// Starts again, so that the following events can be decoded by themselves.
     pub fn clear(&mut self) {
         self.columns.each_mut().into_iter().for_each(Vec::clear);
         self.before = Previous::default();
     }
 
-    /// Bytes that [`Self::finish`] adds.
+    /// The number of bytes that [`Self::finish`] adds.
     #[must_use]
     pub fn len(&self) -> usize {
         self.columns.each().into_iter().map(|column| column.len() + varint_len(column.len() as u64)).sum()
     }
 
-    /// True where nothing is encoded yet.
+    /// True if no event has been added.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.columns.marks.is_empty()
     }
 
-    /// Bytes that events of rare kinds take.
+    /// The number of bytes that events of rare kinds take.
     pub(super) const fn rare_bytes(&self) -> usize {
         self.columns.rare.len()
     }
@@ -194,7 +194,7 @@ impl Encoder {
         self.columns.marks.push(kind | device);
     }
 
-    /// Appends all that is encoded to `bytes`.
+    /// Appends the encoded events to `bytes`.
     pub fn finish(&self, bytes: &mut Vec<u8>) {
         bytes.reserve(self.len());
         for column in self.columns.each() {
@@ -270,7 +270,7 @@ fn rare(kind: &EventKind) -> Vec<u8> {
     })
 }
 
-/// Decodes the events of one frame. It ends behind the last one, or with [`CodecError`].
+/// Decodes the events of one frame. Ends after the last event, or with [`CodecError`].
 #[derive(Clone, Debug)]
 pub struct Decoder<'a> {
     columns: PerColumn<ByteCursor<'a>>,
@@ -278,10 +278,10 @@ pub struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    /// The events that `bytes` spell, as [`Encoder::finish`] wrote them.
+    /// A decoder for `bytes` that [`Encoder::finish`] wrote.
     ///
     /// # Errors
-    /// [`CodecError`] where `bytes` are not the columns of a frame.
+    /// [`CodecError`] if `bytes` are not the columns of a frame.
     pub fn new(bytes: &'a [u8]) -> Result<Self, CodecError> {
         let mut input = ByteCursor(bytes);
         let mut lengths = [0; COLUMNS];
@@ -298,19 +298,19 @@ impl<'a> Decoder<'a> {
         Ok(Self { columns, before: Previous::default() })
     }
 
-    /// Events that are left.
+    /// The number of events left.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.columns.marks.0.len()
     }
 
-    /// True where no event is left.
+    /// True if no events are left.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.columns.marks.0.is_empty()
     }
 
-    /// Bytes left after the last event were not written by an encoder.
+    /// Decodes the last event. Bytes left after it were not written by an encoder.
     #[cold]
     fn decode_last(&mut self, mark: u8) -> Result<Event, CodecError> {
         let event = self.decode(mark)?;
@@ -433,7 +433,7 @@ impl Iterator for Decoder<'_> {
     }
 }
 
-/// Bytes yet to be decoded.
+/// Bytes still to be decoded.
 #[derive(Clone, Copy, Debug, Default)]
 struct ByteCursor<'a>(&'a [u8]);
 
@@ -473,7 +473,7 @@ impl<'a> ByteCursor<'a> {
     }
 }
 
-/// Appends a number, seven bits a byte, lowest first; the last byte is below 128.
+/// Appends a number with seven bits per byte, lowest first. The last byte is below 128.
 #[inline]
 fn put(column: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
@@ -487,11 +487,11 @@ const fn varint_len(value: u64) -> usize {
     (64 - (value | 1).leading_zeros()).div_ceil(7) as usize
 }
 
-/// The bits of an address that are zero where it is a multiple of the allocator's smallest block.
+/// The number of low bits that are zero in a multiple of the allocator's smallest block.
 const LOW: u32 = 9;
 
-/// A number that is small where `difference` is near zero, above or below, and a multiple of 512: the sign goes to the
-/// lowest bit, the low bits to the top.
+/// Encodes `difference` as a number that is small if the difference is near zero, above or below, and a multiple of
+/// 512: the sign becomes the lowest bit, and the low bits move to the top.
 #[inline]
 const fn folded(difference: u64) -> u64 {
     let sign = difference >> 63;
@@ -505,7 +505,7 @@ const fn unfolded(number: u64) -> u64 {
     let magnitude = (number >> (64 - LOW)) | (number << LOW >> (LOW + 1) << LOW);
     match (number & 1, magnitude) {
         (0, _) => magnitude,
-        // Of the lowest number the magnitude's only bit did not fit in; no other one has a sign and no bits.
+        // The magnitude of the lowest number has one bit, which does not fit. No other number has a sign and no bits.
         (_, 0) => 1 << 63,
         _ => magnitude.wrapping_neg(),
     }

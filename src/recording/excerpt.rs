@@ -5,18 +5,18 @@ use std::ops::Range;
 use super::Frame;
 use vramlab_model::{Event, Ranks};
 
-/// Some events in a row, with the state that they found. Shares their bytes with the timeline.
+/// Some consecutive events, with the state before them. Shares their bytes with the timeline.
 #[derive(Clone, Debug)]
 pub struct Excerpt {
     pub(super) range: Range<u64>,
     pub(super) before: Ranks,
     pub(super) frames: Vec<Frame>,
-    /// Those of the frame that was open, each with its index.
+    /// The events of the open frame, each with its index.
     pub(super) open: Vec<(u64, Event)>,
 }
 
 impl Excerpt {
-    /// Events before the first, and up to the last.
+    /// The number of events before the first event, and up to the last.
     #[must_use]
     pub fn range(&self) -> Range<u64> {
         self.range.clone()
@@ -28,11 +28,11 @@ impl Excerpt {
         &self.before
     }
 
-    /// Hands over the events, each with the number of events before it, until `each` has seen enough.
+    /// Hands over the events, each with the number of events before it, until `each` returns false.
     pub fn each(&self, mut each: impl FnMut(u64, &Event) -> bool) {
         for frame in &self.frames {
             let mut index = frame.first().max(self.range.start);
-            // What is kept was decoded before: it can't fail.
+            // Stored events have been decoded before, so this can't fail.
             let Ok(unpacked) = frame.unpack() else { return };
             let mut enough = false;
             let _ = unpacked.each(self.range.clone(), |event| {

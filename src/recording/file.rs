@@ -1,7 +1,7 @@
-//! The format of a recording: sixteen bytes that say what it is, then frames, each behind a header of its own.
+//! The format of a recording: sixteen bytes that identify it, then frames with a header each.
 //!
-//! Nothing is ever changed or added behind the frames, so a recording whose writer was killed is whole up to its last
-//! frame. All numbers are little-endian.
+//! A recording only grows by whole frames, so a recording whose writer was killed is complete up to its last frame. All
+//! numbers are little-endian.
 //!
 //! ```text
 //! file    magic (8) · version u16 · zeros (6)
@@ -9,20 +9,20 @@
 //!         · CRC-32 of the payload · CRC-32 of the header up to here · payload (length)
 //! ```
 //!
-//! The payload is a zstd frame of [`super::Encoder`]'s columns, or the columns as they are where that is no longer.
+//! The payload is a zstd frame of [`super::Encoder`]'s columns, or the columns themselves if that is not longer.
 
 use super::RecordingError;
 use vramlab_model::Micros;
 
-/// The format that is written here. Every change of a frame's bytes counts it up: also another order of
-/// the variants or fields of [`vramlab_model::EventKind`].
+/// The format that is written. Every change of a frame's bytes increments it, including another order of the variants
+/// or fields of [`vramlab_model::EventKind`].
 pub const VERSION: u16 = 8;
 
-/// The oldest format that is read: 7 has one variant more ([`vramlab_model::EventKind::DeviceMemory`], behind all others), 8
-/// another ([`vramlab_model::EventKind::Presence`]), and all else as it was.
+/// The oldest format that is read. Version 7 has one more variant ([`vramlab_model::EventKind::DeviceMemory`], after
+/// all others), and version 8 another ([`vramlab_model::EventKind::Presence`]); everything else is unchanged.
 const OLDEST: u16 = 6;
 
-/// What a recording begins with. The first byte is in no text.
+/// The first bytes of a recording. The first byte never occurs in text.
 const MAGIC: [u8; 8] = *b"\xf6vramlab";
 
 /// Bytes before the first frame.
@@ -30,9 +30,9 @@ pub(super) const PREFACE: usize = 16;
 /// Bytes before a frame's payload.
 pub(super) const HEADER: usize = 44;
 
-/// Events that a frame has at most.
+/// The most events in a frame.
 pub(super) const MOST_EVENTS: u32 = 1 << 16;
-/// Bytes that a frame has at most, uncompressed.
+/// The most bytes in a frame, uncompressed.
 pub(super) const MOST_BYTES: u32 = 4 << 20;
 
 /// The first bytes of a recording.
@@ -43,10 +43,10 @@ pub(super) fn preface() -> [u8; PREFACE] {
     bytes
 }
 
-/// Looks at the first bytes of a file, as far as they are there.
+/// Checks the first bytes of a file, as far as they are there.
 ///
 /// # Errors
-/// [`RecordingError::NoRecording`], or the version where it is none that is read.
+/// [`RecordingError::NoRecording`], or the version if it can't be read.
 pub(super) fn check_preface(bytes: &[u8]) -> Result<(), RecordingError> {
     let magic = &bytes[..bytes.len().min(MAGIC.len())];
     if !MAGIC.starts_with(magic) {
@@ -60,22 +60,22 @@ pub(super) fn check_preface(bytes: &[u8]) -> Result<(), RecordingError> {
     }
 }
 
-/// What is said of a frame before its payload.
+/// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     /// Bytes of the payload.
     pub length: u32,
-    /// Bytes of it uncompressed.
+    /// Bytes of the uncompressed payload.
     pub raw: u32,
-    /// Events.
+    /// The number of events.
     pub count: u32,
-    /// Events before it.
+    /// The number of events before the frame.
     pub first: u64,
     /// Time of its first event.
     pub from: Micros,
     /// Time of its last event.
     pub to: Micros,
-    /// Of the payload.
+    /// The checksum of the payload.
     pub checksum: u32,
 }
 
@@ -94,7 +94,7 @@ impl Header {
         bytes
     }
 
-    /// `None` where the bytes are not what was written, or ask for more than a frame may.
+    /// Decodes a header; `None` if the bytes are damaged, or ask for more than a frame may have.
     pub(super) fn of_bytes(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         let header = Self {
@@ -115,7 +115,7 @@ impl Header {
     }
 }
 
-/// Numbers one after the other.
+/// Reads consecutive numbers.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {

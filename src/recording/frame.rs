@@ -1,4 +1,4 @@
-//! Some events in a row, encoded and compressed together: what is kept, stored and thrown away as a whole.
+//! Some consecutive events, encoded and compressed together. Frames are kept, stored and dropped as a whole.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use super::file::{Header, MOST_BYTES, MOST_EVENTS};
 use super::{CodecError, RecordingError};
 use vramlab_model::{Event, Micros};
 
-/// Some events in a row, compressed. A copy shares the bytes.
+/// Some consecutive events, compressed. A copy shares the bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     first: u64,
@@ -24,19 +24,19 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Index of its first event.
+    /// The index of its first event.
     #[must_use]
     pub const fn first(&self) -> u64 {
         self.first
     }
 
-    /// Index behind its last event.
+    /// The index behind its last event.
     #[must_use]
     pub const fn end(&self) -> u64 {
         self.first + self.count as u64
     }
 
-    /// Events; at least one.
+    /// The number of events; at least one.
     #[must_use]
     pub const fn count(&self) -> u32 {
         self.count
@@ -54,26 +54,26 @@ impl Frame {
         self.to
     }
 
-    /// What its events are kept as.
+    /// The encoded events.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Bytes of memory that it takes.
+    /// The bytes of memory that it takes.
     #[must_use]
     pub fn weight(&self) -> usize {
         const COUNTERS: usize = 2 * size_of::<usize>();
         size_of::<Self>() + COUNTERS + self.bytes.len()
     }
 
-    /// The same events as part of another stream, where `first` events come before.
+    /// The same frame as part of another stream, in which `first` events come before it.
     #[must_use]
     pub fn numbered(self, first: u64) -> Self {
         Self { first: first.min(u64::MAX - u64::from(self.count)), ..self }
     }
 
-    /// Its events, decompressed but not yet decoded: at most 4 MiB for any bytes.
+    /// Decompresses its events without decoding them: at most 4 MiB, whatever the bytes are.
     ///
     /// # Errors
     /// [`RecordingError::Damaged`].
@@ -94,7 +94,7 @@ impl Frame {
         self.count as usize
     }
 
-    /// What a file says of it.
+    /// Its header in a file.
     pub(super) fn header(&self) -> Header {
         Header {
             length: u32::try_from(self.bytes.len()).unwrap_or(u32::MAX),
@@ -107,7 +107,7 @@ impl Frame {
         }
     }
 
-    /// The frame of a header and its payload; `None` where they don't belong together.
+    /// The frame with this header and payload; `None` if they don't belong together.
     pub(super) fn of_parts(header: &Header, payload: &[u8]) -> Option<Self> {
         let Header { length, raw, count, first, from, to, checksum } = *header;
         let whole = payload.len() == length as usize && crc32fast::hash(payload) == checksum;
@@ -123,9 +123,9 @@ pub struct FrameEvents<'a> {
 }
 
 impl FrameEvents<'_> {
-    /// The events in order; ends with an error where the bytes are no events.
+    /// The events in order. Ends with an error if the bytes are not events.
     pub fn events(&self) -> impl Iterator<Item = Result<Event, RecordingError>> + '_ {
-        // That it decodes was looked at when it was unpacked.
+        // It was checked when the frame was unpacked.
         let decoder = self.decoder().into_iter().flatten();
         (self.first..).zip(decoder).map(|(index, event)| event.map_err(|_| RecordingError::Damaged(index)))
     }
@@ -133,7 +133,7 @@ impl FrameEvents<'_> {
     /// Hands over the events with indices in `range`.
     ///
     /// # Errors
-    /// [`RecordingError::Damaged`]; the events before have been handed over.
+    /// [`RecordingError::Damaged`]; the events before the damage have been handed over.
     pub fn each(&self, range: Range<u64>, mut each: impl FnMut(&Event)) -> Result<(), RecordingError> {
         let skipped = usize::try_from(range.start.saturating_sub(self.first)).unwrap_or(usize::MAX);
         let mut left = range.end.saturating_sub(range.start.max(self.first));
@@ -156,11 +156,11 @@ impl FrameEvents<'_> {
     }
 }
 
-/// Makes frames of the events that it is given.
+/// Builds frames from the events it is given.
 #[derive(Default)]
 pub struct FrameBuilder {
     encoder: Encoder,
-    /// Made when it is needed first; its tables are used again.
+    /// Created when it is first needed, and reused for its tables.
     compressor: Option<bulk::Compressor<'static>>,
     raw: Vec<u8>,
     first: u64,
@@ -170,14 +170,14 @@ pub struct FrameBuilder {
 }
 
 impl FrameBuilder {
-    /// Events that make a frame full: what is searched and replayed at a time.
+    /// The number of events that make a frame full. A frame is searched and replayed as a whole.
     const FULL: u32 = 1 << 15;
-    /// Bytes of events of rare kinds that make a frame full.
+    /// The bytes of rare events that make a frame full.
     const FULL_RARE: usize = 1 << 19;
-    /// zstd's: columns of small differences gain little from higher ones.
+    /// zstd's compression level. Higher levels gain little on columns of small differences.
     const LEVEL: i32 = 1;
 
-    /// The next event has the index `first`.
+    /// A builder whose next event has the index `first`.
     #[must_use]
     pub fn new(first: u64) -> Self {
         Self { first, ..Self::default() }
@@ -193,48 +193,48 @@ impl FrameBuilder {
         self.encoder.push(event);
     }
 
-    /// Time of the first event of the frame that is open; `None` where there is none.
+    /// Time of the open frame's first event; `None` if the frame is empty.
     #[must_use]
     pub fn since(&self) -> Option<Micros> {
         (!self.is_empty()).then_some(self.from)
     }
 
-    /// Index of the first event of the frame that is open.
+    /// Index of the open frame's first event.
     #[must_use]
     pub const fn first(&self) -> u64 {
         self.first
     }
 
-    /// Events in it.
+    /// The number of events in the open frame.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.count as usize
     }
 
-    /// True where it has no events.
+    /// True if the open frame is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Bytes that its events take, before they are compressed.
+    /// The bytes of its events before compression.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.encoder.len()
     }
 
-    /// True where it should be finished: it has 32,768 events, or very large ones.
+    /// True if it should be finished: it has 32,768 events, or very large ones.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.count >= Self::FULL || self.encoder.rare_bytes() >= Self::FULL_RARE
     }
 
-    /// The events of the frame that is open.
+    /// The events of the open frame.
     pub fn events(&self) -> impl Iterator<Item = Event> + '_ {
         self.encoder.decoder().flatten()
     }
 
-    /// Ends the frame; the next event begins another. `None` where there are no events.
+    /// Ends the frame, so that the next event begins another. `None` if the frame is empty.
     pub fn finish(&mut self) -> Option<Frame> {
         if self.is_empty() {
             return None;
@@ -243,7 +243,7 @@ impl FrameBuilder {
         self.encoder.finish(&mut self.raw);
         let bytes = match self.compressed() {
             Ok(compressed) if compressed.len() < self.raw.len() => compressed.into(),
-            // It is as long as it says it is: so it is known not to be compressed.
+            // Its length equals the announced uncompressed length, which marks it as not compressed.
             _ => Arc::from(self.raw.as_slice()),
         };
         let raw = u32::try_from(self.raw.len()).unwrap_or(u32::MAX);
@@ -268,7 +268,7 @@ impl fmt::Debug for FrameBuilder {
     }
 }
 
-/// What is written here is read here.
+/// The reader must accept everything that is written here.
 const _: () = {
     let rare = FrameBuilder::FULL_RARE + LARGEST_EVENT;
     let longest = FrameBuilder::FULL as usize * LARGEST_FREQUENT + rare;

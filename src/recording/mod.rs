@@ -1,7 +1,7 @@
-//! What happened, kept: events encoded into frames, frames in files, and the state of a run at any of its events.
+//! Keeps what happened: events encoded into frames, frames in files, and the state of a run at any of its events.
 //!
-//! A [`Timeline`] is fed by a live lab (event by event), by a recording (frame by frame) or by a snapshot, and can be
-//! asked for the whole state at any event that it keeps. A [`Writer`] stores its frames, a [`Reader`] gives them back.
+//! A live lab (event by event), a recording (frame by frame) or a snapshot feeds a [`Timeline`], which returns the
+//! whole state at any event that it keeps. A [`Writer`] stores its frames, and a [`Reader`] reads them back.
 
 mod codec;
 mod error;

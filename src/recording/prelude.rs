@@ -1,15 +1,15 @@
-//! What a recording that begins late must begin with.
+//! The beginning of a recording that starts late.
 
 use std::sync::Arc;
 
 use vramlab_allocator::units::DeviceIndex;
 use vramlab_model::{Event, EventKind, Lab, NameId, Presence, Ranks, Segment};
 
-/// Events that bring a fresh [`Ranks`] to the present state of memory: what is trained, all names, how the switches
-/// stand, the limit, segments and the blocks in them, and what the lab is doing.
+/// Events that bring a fresh [`Ranks`] to the present state of memory: the description of the run, all names, the
+/// switches, the limit, segments with their blocks, and the lab's state.
 ///
-/// The past is left out: counters, peaks and steps start from zero, and when and by which op blocks were taken is unknown.
-/// A step that is under way is one that began just now.
+/// The past is left out: counters, peaks and steps start from zero, and it is unknown when and by which op blocks were
+/// allocated. A step in progress counts as one that has just begun.
 #[must_use]
 pub fn prelude(ranks: &mut Ranks) -> Vec<Event> {
     let mut events = Vec::new();

@@ -1,4 +1,4 @@
-//! Reads recordings: whole ones, ones whose writer was killed, ones that are still being written, and pipes.
+//! Reads recordings: complete ones, ones whose writer was killed, ones that are still being written, and pipes.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
@@ -6,14 +6,14 @@ use super::file::{HEADER, Header, PREFACE, check_preface};
 use super::{Frame, RecordingError};
 use vramlab_model::Micros;
 
-/// What a [`Reader`] found.
+/// The result of reading on.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Next {
     /// The next frame.
     Frame(Frame),
-    /// A part of the next frame. The rest may yet be written; of a writer that is gone, this is what it did not finish.
+    /// A part of the next frame. The rest may still be written; if the writer is gone, the frame is incomplete.
     NotYet,
-    /// Nothing behind the last frame. Of a recording that is still being written, more may follow.
+    /// Nothing follows the last frame. If the recording is still being written, more may come.
     End,
 }
 
@@ -21,41 +21,41 @@ pub enum Next {
 #[derive(Debug)]
 pub struct Reader<R> {
     source: R,
-    /// What was read of the part under way.
+    /// The bytes read so far of the current part.
     buffer: Vec<u8>,
     part: FilePart,
     events: u64,
 }
 
-/// The part of the file that is read next.
+/// The part of the file that comes next.
 #[derive(Clone, Copy, Debug)]
 enum FilePart {
     Preface,
     Header,
     Payload(Header),
-    /// Nothing behind this place has a meaning.
+    /// The file is damaged, and nothing behind the damage can be read.
     Damaged,
 }
 
 impl<R: Read> Reader<R> {
-    /// Bytes that are made room for before they are there.
+    /// The most memory that is reserved before bytes arrive.
     const AT_ONCE: usize = 1 << 18;
 
-    /// Begins to read; nothing is read yet.
+    /// A reader that has read nothing yet.
     pub const fn new(source: R) -> Self {
         Self { source, buffer: Vec::new(), part: FilePart::Preface, events: 0 }
     }
 
-    /// Events of the frames read so far.
+    /// The number of events in the frames read so far.
     pub const fn events(&self) -> u64 {
         self.events
     }
 
-    /// The next frame, or why there is none. Waits where the source waits; may be called again after [`Next::NotYet`]
-    /// and [`Next::End`], when more may have been written.
+    /// The next frame, or why there is none. Waits as long as the source waits. May be called again after
+    /// [`Next::NotYet`] and [`Next::End`], when more may have been written.
     ///
     /// # Errors
-    /// [`RecordingError`]. The frames before stay good; behind damage no frame is found.
+    /// [`RecordingError`]. Earlier frames stay valid; behind damage no frame is found.
     #[expect(clippy::should_implement_trait, reason = "no iterator: it may go on behind its end, and it fails")]
     pub fn next(&mut self) -> Result<Next, RecordingError> {
         loop {
@@ -95,8 +95,8 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Reads on until the buffer has `wanted` bytes; false where there are no more now. What a header asks for is
-    /// taken from memory only as it is read.
+    /// Reads on until the buffer has `wanted` bytes. Returns false if there are no more now. Memory for what a header
+    /// announces is taken only as it is read.
     fn fill(&mut self, wanted: usize) -> Result<bool, RecordingError> {
         let missing = wanted.saturating_sub(self.buffer.len());
         self.buffer.reserve(missing.min(Self::AT_ONCE));
@@ -109,28 +109,27 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// What the headers of a recording say.
+/// A summary of a recording, from its headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Events of all whole frames.
+    /// The number of events in all complete frames.
     pub events: u64,
-    /// Those frames.
+    /// The number of complete frames.
     pub frames: u64,
-    /// Bytes of the file up to the end of the last of them.
+    /// The bytes of the file up to the end of the last complete frame.
     pub bytes: u64,
     /// Time of the first event.
     pub from: Micros,
     /// Time of the last event.
     pub to: Micros,
-    /// False where something follows that is no whole frame: the recording is still being written, or was cut off, or is
-    /// damaged.
+    /// False if an incomplete frame follows: the recording is still being written, was cut off, or is damaged.
     pub whole: bool,
 }
 
-/// Looks at the headers of a recording from its start, and skips what is between them.
+/// Reads the headers of a recording from its start, and skips the payloads.
 ///
 /// # Errors
-/// [`RecordingError`], where it is none, or of another version, or can't be read; what is behind damage is not counted.
+/// [`RecordingError`] if it is not a recording, has another version, or can't be read. What follows damage is not counted.
 pub fn summary(mut source: impl Read + Seek) -> Result<Summary, RecordingError> {
     let mut read = || -> io::Result<(Vec<u8>, u64)> {
         let length = source.seek(SeekFrom::End(0))?;
@@ -154,7 +153,7 @@ pub fn summary(mut source: impl Read + Seek) -> Result<Summary, RecordingError> 
     Ok(Summary { whole: summary.bytes == length && length >= PREFACE as u64, ..summary })
 }
 
-/// The header behind what was counted so far, where its whole frame is there; skips its payload.
+/// The next header, if its frame is complete; skips the payload.
 fn next_header(source: &mut (impl Read + Seek), before: &Summary, length: u64) -> io::Result<Option<Header>> {
     let mut bytes = [0; HEADER];
     if length.saturating_sub(before.bytes) < HEADER as u64 {

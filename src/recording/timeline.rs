@@ -1,4 +1,4 @@
-//! The events of a run with its whole state at any of them, in bounded memory.
+//! The events of a run, with its whole state at any of them, in bounded memory.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -7,25 +7,26 @@ use super::{Excerpt, Frame, FrameBuilder, RecordingError};
 use vramlab_allocator::units::Bytes;
 use vramlab_model::{Event, Micros, Ranks};
 
-/// How much memory a [`Timeline`] takes for what has been.
+/// How much memory a [`Timeline`] may take for the past.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// For events. Beyond it the oldest are forgotten.
+    /// For events. Beyond this the oldest are forgotten.
     pub frames: Bytes,
-    /// For states to go on from. Beyond it there are fewer, and it takes longer to reach an event. Four stay, however
-    /// large they are. Before events take much, states may take half as much as events do, or 12 MiB.
+    /// For checkpoints: states from which others are replayed. Beyond this there are fewer, and it takes longer to
+    /// reach an event. Four stay, however large they are. As long as events take little memory, checkpoints may take
+    /// half as much as the events, or 12 MiB.
     pub checkpoints: Bytes,
 }
 
 impl Default for Bounds {
-    /// 64 and 32 MiB: some hundred million events of steps that repeat. With the last pictures and what is read back of them a
-    /// lab of any length takes less than 200 MB beyond its model.
+    /// The bounds are 64 and 32 MiB: some hundred million events of steps that repeat. Together with the last pictures and
+    /// what is decoded for them, a lab of any length takes less than 200 MB in addition to its model.
     fn default() -> Self {
         Self { frames: Bytes::mib(64), checkpoints: Bytes::mib(32) }
     }
 }
 
-/// Which way to look.
+/// The direction of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// To later events.
@@ -42,25 +43,25 @@ pub enum Direction {
 pub struct Timeline {
     bounds: Bounds,
     now: Ranks,
-    /// At least one. Each begins where the one before ends; the last one is followed by `open`.
+    /// At least one stretch. Each begins where the one before ends; `open` follows the last one.
     stretches: VecDeque<Stretch>,
     open: FrameBuilder,
-    /// Events of a stretch that begins now, at least.
+    /// The fewest events of a stretch that begins now.
     spacing: u64,
-    /// Bytes of all frames, and of all checkpoints.
+    /// The bytes of all frames, and of all checkpoints.
     frames: usize,
     checkpoints: usize,
     near: Near,
 }
 
-/// Some frames in a row, and the state that their events change.
+/// Some consecutive frames, and the state before them.
 #[derive(Debug)]
 struct Stretch {
     before: Ranks,
-    /// Of `before`.
+    /// The bytes of `before`.
     weight: usize,
     frames: Vec<Frame>,
-    /// Of `frames`.
+    /// The bytes of `frames`.
     bytes: usize,
 }
 
@@ -70,19 +71,19 @@ impl Default for Timeline {
     }
 }
 
-/// What was looked at last, so that the events beside it are cheap.
+/// What was last looked up, so that neighbouring events are cheap.
 #[derive(Debug, Default)]
 struct Near {
-    /// A state shortly before the last position that was asked for.
+    /// A state shortly before the last requested position.
     state: Option<Ranks>,
-    /// Events of one frame, or of as much of one as there was.
+    /// The decoded events of one frame, or of the part of it that existed then.
     events: Vec<Event>,
-    /// Index of the first of them.
+    /// The index of the first of these events.
     first: u64,
 }
 
 impl Near {
-    /// Events between `state` and the position that was asked for.
+    /// How many events lie between `state` and the requested position.
     const BEFORE: u64 = 1024;
 
     fn event(&self, index: u64) -> Option<&Event> {
@@ -104,7 +105,7 @@ impl Stretch {
         self.frames.last().map_or(self.first(), Frame::end)
     }
 
-    /// What it takes to replay it, in events: a frame costs something however few it has.
+    /// The cost of replaying it, in events: a frame has a cost even if it has few events.
     fn length(&self) -> u64 {
         const FRAME: u64 = 512;
         self.end() - self.first() + self.frames.len() as u64 * FRAME
@@ -115,7 +116,7 @@ impl Stretch {
         self.frames.push(frame);
     }
 
-    /// The frame that holds the event with this index.
+    /// The frame that contains the event with this index.
     fn frame(&self, index: u64) -> Option<&Frame> {
         let frame = self.frames.get(self.frames.partition_point(|frame| frame.end() <= index))?;
         (frame.first() <= index).then_some(frame)
@@ -123,17 +124,16 @@ impl Stretch {
 }
 
 impl Timeline {
-    /// Events between two checkpoints, at least: replaying them takes some milliseconds.
+    /// The fewest events between two checkpoints, which take some milliseconds to replay.
     const SPACING: u64 = 1 << 15;
-    /// For each event between them a checkpoint may weigh so many bytes: to make it then takes less time than to apply
-    /// the events.
+    /// The most bytes of a checkpoint for each event between checkpoints: making it then takes less time than applying the events.
     const WEIGHT: u64 = 128;
-    /// Bytes that checkpoints may take however short the run is.
+    /// The bytes that checkpoints may take however short the run is.
     const ROOM: u64 = 12 << 20;
-    /// Checkpoints that are never thinned out, and parts of the bound on frames that a stretch may take.
+    /// How many checkpoints are never dropped, and the number of parts of the bound for frames that one stretch may take.
     const LEAST: usize = 4;
 
-    /// Nothing has happened yet.
+    /// A timeline of which nothing has happened yet.
     #[must_use]
     pub fn new(bounds: Bounds) -> Self {
         let now = Ranks::default();
@@ -150,7 +150,7 @@ impl Timeline {
         }
     }
 
-    /// Applies the next event and keeps it.
+    /// Applies the next event and stores it.
     pub fn push(&mut self, event: &Event) {
         self.now.apply(event);
         self.open.push(event);
@@ -159,11 +159,11 @@ impl Timeline {
         }
     }
 
-    /// Applies the events of the next frame of a recording and keeps it as it is.
+    /// Applies the events of a recording's next frame and stores the frame as it is.
     ///
     /// # Errors
-    /// [`RecordingError::Damaged`] where the frame does not begin where the timeline ends, or its bytes are no events.
-    /// The timeline is then as before.
+    /// [`RecordingError::Damaged`] if the frame does not begin where the timeline ends, or its bytes are not events.
+    /// The timeline is then unchanged.
     pub fn append(&mut self, frame: Frame) -> Result<(), RecordingError> {
         self.close_frame();
         if frame.first() != self.end() {
@@ -171,7 +171,7 @@ impl Timeline {
         }
         let (position, histories) = (self.end(), self.now.histories());
         if let Err(error) = replay(&frame, frame.end(), &mut self.now) {
-            // A part of the frame was applied.
+            // A part of the frame was applied already.
             self.now = self.replayed(position);
             self.now.take_histories(histories);
             return Err(error);
@@ -180,13 +180,13 @@ impl Timeline {
         Ok(())
     }
 
-    /// Time of the first event of the frame that is open; `None` where there is none.
+    /// Time of the open frame's first event; `None` if the frame is empty.
     #[must_use]
     pub fn open_since(&self) -> Option<Micros> {
         self.open.since()
     }
 
-    /// Ends the frame that is open: all events so far can be taken from [`Self::frames`].
+    /// Ends the open frame, so that [`Self::frames`] contains all events so far.
     pub fn close_frame(&mut self) {
         if let Some(frame) = self.open.finish() {
             self.keep(frame);
@@ -198,42 +198,42 @@ impl Timeline {
         &mut self.now
     }
 
-    /// The first position that can be asked for. Moves on when the oldest events are forgotten.
+    /// The first available position. Moves on when the oldest events are forgotten.
     #[must_use]
     pub fn first(&self) -> u64 {
         self.stretches.front().map_or(0, Stretch::first)
     }
 
-    /// The last position that can be asked for: all events so far.
+    /// The last available position: the number of events so far.
     #[must_use]
     pub const fn end(&self) -> u64 {
         self.now.position()
     }
 
-    /// Bytes of memory that events and states to go on from take, about.
+    /// Approximate bytes of memory for events and checkpoints.
     #[must_use]
     pub fn weight(&self) -> usize {
         self.frames + self.checkpoints + self.open.bytes()
     }
 
-    /// The frames that end behind the event with the index `from`, in order; the open one is not among them.
+    /// The frames that end after the event with the index `from`, in order, without the open frame.
     pub fn frames(&self, from: u64) -> impl Iterator<Item = &Frame> {
         let stretch = self.stretches.partition_point(|stretch| stretch.end() <= from);
         self.stretches.range(stretch..).flat_map(|stretch| &stretch.frames).skip_while(move |frame| frame.end() <= from)
     }
 
-    /// The whole state at a position; `None` where it is not between [`Self::first`] and [`Self::end`].
+    /// The whole state at a position; `None` if it is not between [`Self::first`] and [`Self::end`].
     pub fn at(&mut self, position: u64) -> Option<Ranks> {
         (self.first()..=self.end()).contains(&position).then(|| self.replayed(position))
     }
 
-    /// The event with this index, while it is kept.
+    /// The event with this index, if it is still stored.
     pub fn event(&mut self, index: u64) -> Option<&Event> {
         self.decode_around(index)?;
         self.near.event(index)
     }
 
-    /// The next event from position `from` on that is `wanted`, or the last one before: its index.
+    /// The index of the next event from position `from` on that is `wanted`, or of the last one before it.
     pub fn find(&mut self, from: u64, direction: Direction, mut wanted: impl FnMut(&Event) -> bool) -> Option<u64> {
         match direction {
             Direction::Forward => {
@@ -261,7 +261,7 @@ impl Timeline {
         }
     }
 
-    /// Hands over the events with indices in `range` that are kept, each with its index.
+    /// Hands over the stored events in `range`, each with its index.
     pub fn events(&self, range: Range<u64>, mut each: impl FnMut(u64, &Event)) {
         let mut next = range.start.max(self.first());
         let mut hand_over = |event: &Event| {
@@ -269,15 +269,15 @@ impl Timeline {
             next += 1;
         };
         for frame in self.frames(range.start).take_while(|frame| frame.first() < range.end) {
-            // What is kept was decoded before: it can't fail.
+            // Stored events have been decoded before, so this can't fail.
             let _ = frame.unpack().and_then(|unpacked| unpacked.each(range.clone(), &mut hand_over));
         }
         let open = (self.open.first()..range.end).zip(self.open.events());
         open.filter(|(index, _)| range.contains(index)).for_each(|(_, event)| hand_over(&event));
     }
 
-    /// Some of the events with the state that they found, to be read elsewhere: costs a state and no event. What is not
-    /// kept of the range is left out; `None` if none of it is.
+    /// Some of the events, with the state before them, to be read elsewhere. Copies one state and no events. Events in
+    /// the range that are no longer stored are left out; `None` if none is stored.
     pub fn excerpt(&mut self, range: Range<u64>) -> Option<Excerpt> {
         let range = range.start.max(self.first())..range.end.min(self.end());
         let before = (!range.is_empty()).then(|| self.at(range.start))??;
@@ -287,7 +287,7 @@ impl Timeline {
         Some(Excerpt { range, before, frames, open })
     }
 
-    /// Keeps a frame whose events have been applied.
+    /// Stores a frame whose events have been applied.
     fn keep(&mut self, frame: Frame) {
         self.frames += frame.weight();
         if self.open.first() != frame.end() {
@@ -313,13 +313,14 @@ impl Timeline {
         }
     }
 
-    /// What checkpoints may take: steps that repeat take little, and a state before every few of them would be most of all.
+    /// How many bytes checkpoints may take. Steps that repeat take little memory, so that a state before every few of
+    /// them would take most of it.
     fn room(&self) -> u64 {
         let most = self.bounds.checkpoints.0;
         (self.frames as u64 / 2).clamp(Self::ROOM.min(most), most)
     }
 
-    /// Takes every second checkpoint away.
+    /// Drops every second checkpoint.
     fn thin(&mut self) {
         let mut left: VecDeque<Stretch> = VecDeque::with_capacity(self.stretches.len());
         for (index, stretch) in std::mem::take(&mut self.stretches).into_iter().enumerate() {
@@ -336,21 +337,21 @@ impl Timeline {
         self.spacing = self.spacing.saturating_mul(2);
     }
 
-    /// Lets the oldest events go that there is no room for.
+    /// Drops the oldest events for which there is no room.
     fn forget(&mut self) {
         while self.frames as u64 > self.bounds.frames.0 && self.stretches.len() > 1 {
             if let Some(oldest) = self.stretches.pop_front() {
                 self.frames -= oldest.bytes;
                 self.checkpoints -= oldest.weight;
             }
-            // Memory has become smaller: there is room for closer checkpoints.
+            // Memory use has become smaller, so there is room for closer checkpoints.
             if (self.checkpoints as u64) < self.room() / 4 {
                 self.spacing = (self.spacing / 2).max(Self::SPACING);
             }
         }
     }
 
-    /// The state at a position that is kept.
+    /// The state at a stored position.
     fn replayed(&mut self, position: u64) -> Ranks {
         if position == self.end() && position == self.open.first() + self.open.len() as u64 {
             return self.now.checkpoint();
@@ -372,7 +373,7 @@ impl Timeline {
         state
     }
 
-    /// Brings a state of a stretch to a later position of it.
+    /// Advances a state of a stretch to a later position in it.
     fn replay(&self, stretch: usize, position: u64, state: &mut Ranks) {
         let Some(stretch) = self.stretches.get(stretch) else { return };
         while state.position() < position {
@@ -382,7 +383,7 @@ impl Timeline {
                 let count = usize::try_from(position - at).unwrap_or(usize::MAX);
                 self.near.events[from..].iter().take(count).for_each(|event| state.apply(event));
             } else if let Some(frame) = stretch.frame(at) {
-                // What is kept was decoded before.
+                // Stored events have been decoded before.
                 if replay(frame, position, state).is_err() {
                     return;
                 }
@@ -395,8 +396,8 @@ impl Timeline {
         }
     }
 
-    /// Decodes the frame that holds the event with this index, unless it was the last one decoded: the indices of its
-    /// events.
+    /// Decodes the frame that contains the event with this index, unless it was the last one decoded. Returns the
+    /// indices of its events.
     fn decode_around(&mut self, index: u64) -> Option<Range<u64>> {
         if !(self.first()..self.end()).contains(&index) {
             return None;
@@ -420,7 +421,7 @@ impl Timeline {
     }
 }
 
-/// Applies the events of a frame to the state at one of them, up to a position.
+/// Advances a state within a frame by applying its events up to a position.
 fn replay(frame: &Frame, position: u64, state: &mut Ranks) -> Result<(), RecordingError> {
     let range = state.position()..position;
     frame.unpack()?.each(range, |event| state.apply(event))

@@ -5,7 +5,7 @@ use std::io::Write;
 use super::file::{HEADER, preface};
 use super::{Frame, RecordingError};
 
-/// Writes frames one after the other. Each goes to `out` in one call; nothing is kept back here.
+/// Writes consecutive frames. Each goes to `out` in one call; nothing is buffered here.
 #[derive(Debug)]
 pub struct Writer<W> {
     out: W,
@@ -14,7 +14,7 @@ pub struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a recording: what it is is written at once.
+    /// Begins a recording. Its first bytes are written at once.
     ///
     /// # Errors
     /// [`RecordingError::Unwritable`].
@@ -23,10 +23,10 @@ impl<W: Write> Writer<W> {
         Ok(Self { out, buffer: Vec::new(), events: 0 })
     }
 
-    /// Adds the next frame. A recording counts its own events: one that begins late begins with 0 too.
+    /// Adds the next frame. A recording counts its own events, so one that begins late also starts with 0.
     ///
     /// # Errors
-    /// [`RecordingError::Unwritable`]: part of the frame may be written, and nothing can be added behind it.
+    /// [`RecordingError::Unwritable`]: part of the frame may have been written, and nothing can be added after it.
     pub fn write(&mut self, frame: &Frame) -> Result<(), RecordingError> {
         let frame = frame.clone().numbered(self.events);
         self.buffer.clear();
@@ -44,7 +44,7 @@ impl<W: Write> Writer<W> {
         self.events
     }
 
-    /// What was written to.
+    /// The destination of the bytes.
     pub fn into_inner(self) -> W {
         self.out
     }

@@ -1,4 +1,4 @@
-//! What is told of ranks that can't be reached: which is silent and for how long, and which is gone.
+//! Reports about ranks that can't be reached: which is silent and for how long, and which is gone.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use super::rank_messages::SILENCE;
 use vramlab_allocator::units::DeviceIndex;
 use vramlab_model::{EventKind, Presence};
 
-/// Ranks that say nothing.
+/// The ranks that are silent.
 #[derive(Default)]
 pub(super) struct SilentRanks(Vec<usize>);
 
 impl SilentRanks {
-    /// Tells how long a rank has been silent, or that it no longer is.
+    /// Reports how long a rank has been silent, or that it no longer is.
     pub fn tell(&mut self, rank: usize, silence: Option<Duration>, gate: &mut Gate) {
         let seconds = silence.map(|silence| u32::try_from(silence.as_secs()).unwrap_or(u32::MAX));
         tell_presence(rank, seconds.map_or(Presence::There, Presence::Silent), gate);
@@ -41,12 +41,12 @@ impl SilentRanks {
     }
 }
 
-/// Tells that a rank is gone: its process, or its device.
+/// Reports that a rank is gone: its process or its device.
 pub(super) fn tell_gone(rank: usize, gate: &RefCell<Gate>) {
     tell_presence(rank, Presence::Gone, &mut gate.borrow_mut());
 }
 
-/// A run of ranks that can't go on; which of them is gone is told.
+/// The failure of a run whose ranks can't go on. Reports which of them is gone.
 pub(super) fn broken(error: &GroupError, gate: &RefCell<Gate>) -> RunFailure {
     if let (true, GroupError::Build { rank, .. }) = (error.lost(), error) {
         tell_gone(*rank, gate);
@@ -54,7 +54,7 @@ pub(super) fn broken(error: &GroupError, gate: &RefCell<Gate>) -> RunFailure {
     RunFailure::of_ranks(error)
 }
 
-/// Ranks that can be out of reach are devices of the stream by their numbers.
+/// Reports the presence of a rank. Ranks that can be out of reach have the device number of their rank.
 fn tell_presence(rank: usize, presence: Presence, gate: &mut Gate) {
     if let Ok(device) = u16::try_from(rank) {
         gate.tell_of(DeviceIndex(device), EventKind::Presence(presence));

@@ -1,25 +1,25 @@
-//! Another way of parallelism for the ranks of a run.
+//! Finds another way of parallelism for the ranks of a run.
 
 use super::process_group::{GroupError, check_ranks, of_rank};
 use super::{DeviceChoice, LabSpec, Parallel, Setup};
 use vramlab_device::sim::CardCatalog;
 use vramlab_train::Parallelism;
 
-/// The card that stands in where a way is tried for ranks of real devices.
+/// The simulated card on which a way is tried for ranks on real devices.
 const CARD: &str = "h200";
 
-/// A run that shares its work in another way.
+/// A run with another way of parallelism.
 pub(super) struct AnotherWay {
     pub spec: LabSpec,
     pub parallelism: Parallelism,
-    /// Ways before it that can't be had here, and why.
+    /// Ways that were skipped because they are not possible here, and why.
     pub left_out: Vec<(Parallelism, String)>,
 }
 
 /// The same run with the next way that can train it, from the start, with the switches of `setup`.
 ///
 /// # Errors
-/// A sentence where there is no other.
+/// A sentence if there is no other way.
 pub(super) fn another_way(spec: &LabSpec, setup: &Setup) -> Result<AnotherWay, String> {
     let Some(present) = spec.parallel else {
         return Err("one device shares nothing; give several, such as --device sim:h200x2".to_owned());
@@ -40,7 +40,7 @@ pub(super) fn another_way(spec: &LabSpec, setup: &Setup) -> Result<AnotherWay, S
 }
 
 impl AnotherWay {
-    /// What is said when it begins.
+    /// The message when it begins.
     pub fn words(&self) -> String {
         let mut words = format!("started again with {}, from the same weights", self.parallelism);
         for (way, why) in &self.left_out {
@@ -50,7 +50,7 @@ impl AnotherWay {
     }
 }
 
-/// Makes the first rank on a card that is not there: what a way refuses, it refuses there.
+/// Builds the first rank on a simulated card: a way that is not possible is refused there.
 fn attempt(spec: &LabSpec, parallel: Parallel) -> Result<(), GroupError> {
     check_ranks(parallel, spec)?;
     let mut first = of_rank(parallel, spec, 0, 0)?;
@@ -83,7 +83,7 @@ mod tests {
             })
             .collect();
         assert!(Parallelism::ALL.iter().all(|way| round.contains(way)), "{round:?}");
-        // Four heads have no three equal parts, and two blocks neither.
+        // Four heads can't be divided into three equal parts, nor can two blocks.
         let next = from(3, Parallelism::Fsdp).unwrap_or_else(|why| panic!("{why}"));
         assert_eq!(next.parallelism, Parallelism::Server);
         let words = next.words();

@@ -1,4 +1,4 @@
-//! How a run ends that can't go on, and what is in force after a step that failed.
+//! The end of a run that can't go on, and what is in force after a failed step.
 
 use std::sync::Arc;
 
@@ -8,26 +8,26 @@ use vramlab_train::{TrainError, Trainer};
 /// A run that can't go on.
 pub(super) struct RunFailure {
     pub why: Arc<str>,
-    /// Its device is gone.
+    /// True if its device is gone.
     pub lost: bool,
-    /// Kept while it is shown: dropping it would free its memory in the picture.
+    /// Kept while the run is shown: dropping a trainer would free its memory in the picture.
     pub kept: Vec<Trainer>,
 }
 
 impl RunFailure {
-    /// What there is of a run that `error` ended.
+    /// The failure of a run that `error` ended.
     pub fn new(error: &BuildError, kept: Vec<Trainer>) -> Self {
         Self { why: error.to_string().into(), lost: error.lost(), kept }
     }
 
-    /// The same of several ranks.
+    /// The failure of several ranks.
     pub fn of_ranks(error: &GroupError) -> Self {
         Self { why: error.to_string().into(), lost: error.lost(), kept: Vec::new() }
     }
 }
 
-/// What should be in force after a step that failed under `setup`: what the last whole step had. What bounds memory stays
-/// where it ran out: a limit is set to see what fits in it.
+/// The setup after a step that failed under `setup`: that of the last whole step, but the bounds of memory stay as they
+/// were in the failed step, because a limit is set to see what fits in it.
 pub(super) fn back(error: &TrainError, setup: &Setup, proven: Setup) -> Setup {
     match error {
         TrainError::OutOfMemory { .. } => Setup { config: proven.config, ..setup.clone() },

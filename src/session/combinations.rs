@@ -1,5 +1,5 @@
-//! Combinations of switch values: all that keys can reach is far too many, so every two values meet at least once, and
-//! random ones follow.
+//! Combinations of switch values. There are far too many to try all, so every two values occur together at least once,
+//! and random combinations follow.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -8,17 +8,17 @@ use super::{Choice, FlipDirection, Reach, Switch};
 use vramlab_train::Config;
 use vramlab_workload::Random;
 
-/// Rows that are tried for each one that is kept.
+/// How many rows are tried for each row that is kept.
 const CANDIDATES: usize = 24;
 
-/// A value for every switch that has a list of them, and a batch.
+/// A value for each switch with a list of values, and a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Combination {
     choices: Vec<(Switch, Choice)>,
     batch: Batch,
 }
 
-/// Batches beside the usual one that `b` and `B` reach.
+/// Batches, besides the usual one, that `b` and `B` reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Batch {
     Usual,
@@ -42,7 +42,7 @@ impl Combination {
 }
 
 impl fmt::Display for Combination {
-    /// What differs from the first values, in the panel's words.
+    /// The values that differ from the first ones, in the panel's words.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let batch = match self.batch {
             Batch::Usual => None,
@@ -56,7 +56,7 @@ impl fmt::Display for Combination {
     }
 }
 
-/// Combinations in which every two values of different switches meet, and behind them `random` ones drawn from `seed`.
+/// Combinations in which every two values of different switches occur together, followed by `random` ones drawn from `seed`.
 #[must_use]
 pub fn combinations(random: usize, seed: u64) -> Vec<Combination> {
     let levers: Vec<Switch> = Switch::levers().collect();
@@ -71,7 +71,7 @@ pub fn combinations(random: usize, seed: u64) -> Vec<Combination> {
         .collect()
 }
 
-/// Rows of values, one below each of `sizes`, in which every two values of different columns meet.
+/// Rows of values, one value below each of `sizes`, in which every two values of different columns occur together.
 fn covering(sizes: &[usize], dice: &mut Random) -> Vec<Vec<usize>> {
     let columns = 0..sizes.len();
     let pairs = |row: &[usize]| -> Vec<[(usize, usize); 2]> {
@@ -87,7 +87,7 @@ fn covering(sizes: &[usize], dice: &mut Random) -> Vec<Vec<usize>> {
     }
     let mut rows = Vec::new();
     while let Some(&[(a, x), (b, y)]) = open.iter().min() {
-        // Every candidate closes the first open pair.
+        // Every candidate contains the first missing pair.
         let candidates = (0..CANDIDATES).map(|_| {
             let mut row: Vec<usize> = sizes.iter().map(|&size| dice.below(size)).collect();
             (row[a], row[b]) = (x, y);
@@ -127,7 +127,7 @@ mod tests {
                 }
             }
         }
-        // Two switches of which each value meets each of the other take so many rows; all others meet in little more.
+        // The two switches with most values need this many rows; all other pairs need little more.
         let mut values: Vec<usize> = levers.iter().map(|lever| lever.values().len()).collect();
         values.sort_unstable();
         let least: usize = values.iter().rev().take(2).product();

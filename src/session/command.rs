@@ -1,4 +1,4 @@
-//! What a running lab can be asked.
+//! The commands to a running lab.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub enum StepSize {
     Step,
 }
 
-/// A run to begin. Two are the same where they are one value.
+/// A run to begin. Two are equal if they are the same value in memory.
 #[derive(Clone, Debug)]
 pub struct NewRun(pub Arc<LabSpec>);
 
@@ -28,41 +28,40 @@ impl PartialEq for NewRun {
 
 impl Eq for NewRun {}
 
-/// What a front end may ask.
+/// A command from a front end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Give cached segments back, at the next safe point between ops.
+    /// Release cached segments, at the next safe point between ops.
     EmptyCache,
     /// Reset the peaks of `torch.cuda.memory_stats()`, at the next safe point between ops.
     ResetPeaks,
     /// Flip a switch to its next value, or back.
     Flip(Switch, FlipDirection),
-    /// Set a switch to the value of this name. Other names are refused with a sentence.
+    /// Set a switch to the value with this name. Other names are refused with a message.
     Set(Switch, Arc<str>),
-    /// Stop at the next safe point.
+    /// Pause at the next safe point.
     Pause,
     /// Go on.
     Resume,
-    /// Go on for a bit, then stop again.
+    /// Go on for a bit, then pause again.
     Advance(StepSize),
-    /// Train so many steps at the usual pace, then stop behind the last.
+    /// Train this many steps at the usual pace, then pause after the last.
     Train(u64),
-    /// Begin another run, or the same again: the model as it is made, the switches as they are at the start. Where
-    /// [`LabSpec::rests`] says so, it stops before its first step.
+    /// Begin another run, or the same again: with a new model and the switches as at the start. If [`LabSpec::rests`]
+    /// says so, it pauses before its first step.
     Begin(NewRun),
-    /// Begin the run again with the next way of parallelism that its ranks can have: the model as it is made, the switches as they
-    /// are wanted now.
+    /// Begin the run again with the next possible way of parallelism: with a new model and the switches as they are wanted now.
     NextWay,
     /// After the device was lost: start the same run on the processor.
     UseProcessor,
-    /// Tell where in a lesson the run is.
+    /// Report the run's position in a lesson.
     Lesson(Arc<LessonNote>),
     /// End the run.
     Quit,
 }
 
 impl Command {
-    /// What puts a remedy into force; `None` where it takes a person: a limit to choose, a program to change.
+    /// The command that applies a remedy; `None` if that takes a person, who chooses a limit or changes a program.
     #[must_use]
     pub fn of_remedy(remedy: &Remedy) -> Option<Self> {
         match remedy {

@@ -1,4 +1,4 @@
-//! The engine thread: trains until told to stop, and survives steps that fail.
+//! The engine thread: trains until it is told to stop, and survives steps that fail.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,8 +15,9 @@ use vramlab_device::DeviceError;
 use vramlab_model::{EventKind, RunState};
 use vramlab_train::{Observer, TrainError, Trainer};
 
-/// Trains as `spec` says until all steps are done, the front end quits, or something fails for good. Where the device is
-/// lost, the processor can take over. `build` makes the trainer; `processes` are those of the other ranks, where each is one.
+/// Trains as `spec` says until all steps are done, the front end quits, or something fails for good. If the device is
+/// lost, the processor can take over. `build` makes the trainer; `processes` are those of the other ranks, if each rank
+/// is a process.
 pub(super) fn train(
     mut spec: LabSpec,
     mut processes: Option<RankProcesses>,
@@ -52,14 +53,14 @@ pub(super) fn train(
         }
         drop(kept);
         let setup = gate.borrow().wanted().clone();
-        // Ranks that are processes leave: threads of this one take over.
+        // The processes of the ranks leave; threads of this process take over.
         processes = None;
         spec = spec.on_processor(&setup);
         gate.borrow_mut().begin_anew(&spec, &format!("{why}; started again on the processor"));
     }
 }
 
-/// One run, from making the model to the last step.
+/// One run, from building the model to the last step.
 fn run(
     spec: &LabSpec,
     gate: &Rc<RefCell<Gate>>,
@@ -74,7 +75,7 @@ fn run(
     gate.borrow_mut().announce(RunState::Running);
     gate.borrow_mut().wait_if_asked();
     let mut finished = 0;
-    // Steps after which flips are weighed: what they would save beside what is in force now.
+    // After this many steps flips are weighed: what would they save compared with the current switches?
     let mut due = WEIGHED;
     let mut proven = None;
     while !gate.borrow().ended() {
@@ -111,7 +112,7 @@ fn run(
             Err(TrainError::Stopped) => break,
             Err(error) => error,
         };
-        // A device that is gone has no memory to give either, and its kernels fail.
+        // A device that is gone can't give memory either, and its kernels fail.
         let (error, gone) = match (error, trainer.check_device()) {
             (error @ TrainError::Device(DeviceError::Lost { .. }), _) => (error, true),
             (_, Err(lost)) => (lost.into(), true),
@@ -144,13 +145,13 @@ fn run(
     Ok(())
 }
 
-/// The run as it is, for whoever tries other switches on it.
+/// The current run, for trials of other switches.
 fn shortage(spec: &LabSpec, setup: Setup, trainer: &Trainer, finished: u64) -> Shortage {
     let (memory, libraries) = (trainer.device_info().memory, trainer.libraries());
     Shortage { spec: spec.clone(), setup, memory, libraries, steps: finished }
 }
 
-/// Waits between steps; the cache can be emptied and peaks reset meanwhile.
+/// Waits between steps. Meanwhile the cache can be emptied and peaks can be reset.
 fn rest(gate: &Rc<RefCell<Gate>>, trainer: &Trainer, state: RunState) {
     loop {
         gate.borrow_mut().wait(state.clone());
@@ -181,7 +182,7 @@ mod tests {
     use vramlab_train::{Config, Libraries};
     use vramlab_workload::{Catalog, Data};
 
-    /// The processor in the guise of a GPU that falls off its bus, and that has no kernel in half precision.
+    /// The processor, pretending to be a GPU that fails and that has no kernels in half precision.
     struct FallingDevice {
         info: DeviceInfo,
         inner: CpuDevice,
@@ -224,18 +225,18 @@ mod tests {
         }
     }
 
-    /// Longer than anything takes here, on any machine.
+    /// Longer than anything here takes on any machine.
     const PATIENCE: Duration = Duration::from_secs(120);
 
     struct EngineLab {
         commands: Sender<Command>,
-        /// What the model makes of the feed, after each of its batches.
+        /// The model's view after each batch of the feed.
         view: watch::Receiver<Arc<View>>,
         runtime: tokio::runtime::Runtime,
     }
 
     impl EngineLab {
-        /// A lab whose GPU is lost after so many kernels.
+        /// A lab whose GPU is lost after this many kernel launches.
         fn start(launches: u32) -> Self {
             let workload = Catalog::with_user_workloads(None).entry("mlp-mini").unwrap();
             let data = Data::Reference;
@@ -279,7 +280,7 @@ mod tests {
         }
     }
 
-    /// The value in force of a switch, and the one asked for.
+    /// The value of a switch in force, and the wanted one.
     fn value(view: &View, word: &str) -> (String, Option<String>) {
         let setting = view.settings.get(word).unwrap();
         (setting.value.to_string(), setting.wanted.as_ref().map(ToString::to_string))
@@ -344,7 +345,7 @@ mod tests {
         lab.commands.send(Command::Resume).unwrap();
         let after = lab.wait("steps", |view| view.steps.finished >= finished + 2);
         assert_eq!((after.run.clone(), value(&after, "amp")), (RunState::Running, ("off".to_owned(), None)));
-        // However many steps a quick lab has made since.
+        // A quick lab may have made any number of steps since.
         let mut steps = (0..after.history.columns()).filter_map(|index| after.history.column(0, index));
         assert!(steps.any(|column| column.failed), "the step given up is marked");
         lab.commands.send(Command::Quit).unwrap();

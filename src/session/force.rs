@@ -1,4 +1,4 @@
-//! How switches that are wanted come into force between two steps.
+//! How wanted switches come into force between two steps.
 
 use super::{LabSpec, Setup, switches};
 use vramlab_allocator::units::Bytes;
@@ -6,7 +6,7 @@ use vramlab_device::DeviceError;
 use vramlab_model::EventKind;
 use vramlab_train::{Config, TrainError, Trainer};
 
-/// Tells the model which switches do not begin at their usual value.
+/// Notes the switches that don't begin with their usual value.
 pub(super) fn note_first_values(trainer: &Trainer, spec: &LabSpec) {
     note(trainer, &Setup::new(Config::new(spec.config.batch)), &spec.setup());
 }
@@ -17,19 +17,20 @@ fn note(trainer: &Trainer, from: &Setup, to: &Setup) {
     }
 }
 
-/// Marks each changed switch in the event stream and puts what is wanted in force; returns what then is. What can't be had
-/// stays as it was, and the log says why: batches that do not fit, allocator settings that PyTorch would refuse.
+/// Marks each changed switch in the event stream and puts the wanted values in force. Returns what is then in force. A
+/// value that is not possible stays as it was, and the log says why: a batch that does not fit, or allocator settings
+/// that PyTorch would refuse.
 ///
 /// # Errors
-/// The device is lost.
+/// If the device is lost.
 pub(super) fn flip(trainer: &mut Trainer, present: &Setup, wanted: &Setup) -> Result<Setup, DeviceError> {
     flip_with(trainer, present, wanted, Trainer::configure)
 }
 
-/// The same where `configure` brings the configuration into force.
+/// Like [`flip`], with `configure` to put the configuration in force.
 ///
 /// # Errors
-/// The device is lost.
+/// If the device is lost.
 pub(super) fn flip_with(
     trainer: &mut Trainer,
     present: &Setup,
@@ -53,7 +54,7 @@ pub(super) fn flip_with(
         ));
     }
     if setup.limit != present.limit {
-        // That more is held than that is news of the flip, which is told where flips are.
+        // The news of the flip mentions if more is held than the limit.
         trainer.set_limit(setup.limit.map(|limit| limit.of(trainer.device_info().memory)));
     }
     if setup.config != present.config

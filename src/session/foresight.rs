@@ -1,7 +1,7 @@
-//! What a run on the processor will take, before it begins.
+//! Predicts what a run on the processor will need before it begins.
 //!
-//! A step of it runs on a simulated processor, which computes nothing: what it needs is what the run will need, how long it
-//! takes is an estimate.
+//! A step runs on a simulated processor that computes nothing: the memory it needs is what the run will need, and its
+//! time is an estimate.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -15,23 +15,23 @@ use vramlab_device::sim::{Card, SimDevice};
 use vramlab_model::{Event, Micros};
 use vramlab_train::{Answer, Libraries, Observer, SafePoint, TrainError};
 
-/// A core, as a simulated device with more memory than any has.
+/// A processor core as a simulated device, with more memory than any has.
 const CORE: &str = include_str!("../../lab/processor.toml");
 
-/// What a step on the processor comes to.
+/// The forecast for a step on the processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostForecast {
-    /// The most that it reserves, in bytes: so much at least, where it was not looked at to its end.
+    /// The most bytes that it reserves; at least that many if the step was not simulated to its end.
     pub needs: Bytes,
-    /// What there is for it, in bytes: of the machine, or by its limit.
+    /// Available bytes: of the machine, or by its limit.
     pub has: Bytes,
-    /// About how long it takes, at least, in microseconds.
+    /// A lower estimate of its time, in microseconds.
     pub step: Micros,
-    /// The step was looked at to its end.
+    /// True if the step was simulated to its end.
     pub whole: bool,
 }
 
-/// Stops a step that takes too long to look at.
+/// Stops a step whose simulation takes too long.
 struct Deadline {
     at: Instant,
     time: Rc<Cell<Micros>>,
@@ -47,7 +47,7 @@ impl Observer for Deadline {
     }
 }
 
-/// The machine's processor as a simulated device of so much memory; `None` should its file not be understood.
+/// The machine's processor as a simulated device with this much memory; `None` if its file can't be read.
 fn card(memory: Bytes) -> Option<Card> {
     let mut card: Card = toml::from_str(CORE).ok()?;
     let cores = thread::available_parallelism().map_or(1, usize::from);
@@ -61,7 +61,7 @@ fn card(memory: Bytes) -> Option<Card> {
 }
 
 impl LabSpec {
-    /// The same run where nothing is computed: on a simulated processor with the machine's memory. `None` for one that is not
+    /// The same run without computation: on a simulated processor with the machine's memory. `None` if the run is not
     /// on the processor.
     #[must_use]
     pub fn without_arithmetic(&self) -> Option<Self> {
@@ -72,8 +72,8 @@ impl LabSpec {
         Some(Self { device, kernels: None, ..self.clone() })
     }
 
-    /// Looks at the first step of a run on the processor for `patience` at most. `None` for one elsewhere, and where its model
-    /// can't be made: whoever runs it is told why.
+    /// Simulates the first step of a run on the processor, for `patience` at most. `None` for runs elsewhere, or if the
+    /// model can't be built; whoever runs it will be told why.
     #[must_use]
     pub fn foresee(&self, patience: Duration) -> Option<HostForecast> {
         if self.device != DeviceChoice::Cpu {
@@ -128,10 +128,10 @@ mod tests {
     fn absurd_sizes_are_foreseen_at_once() {
         let begun = Instant::now();
         let wide = mlp(1 << 18).foresee(Duration::from_secs(60)).unwrap();
-        // A square of weights alone has 256 GiB.
+        // A square matrix of weights alone has 256 GiB.
         assert!(wide.needs > Bytes::gib(256) && wide.step > Micros(20_000_000), "{wide:?}");
         assert!(begun.elapsed() < Duration::from_secs(20), "nothing was computed");
-        // One that can't be looked at to its end says so.
+        // A step that can't be simulated to its end says so.
         let cut = mlp(64).foresee(Duration::ZERO).unwrap();
         assert!(!cut.whole, "{cut:?}");
     }

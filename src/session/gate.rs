@@ -1,4 +1,4 @@
-//! The gate between a front end and the engine: what the engine asks at every safe point.
+//! The gate between a front end and the engine. The engine calls it at every safe point.
 
 mod mode;
 mod tries;
@@ -16,20 +16,20 @@ use vramlab_device::Sensors;
 use vramlab_model::{About, Event, EventKind, Micros, RunSettings, RunState};
 use vramlab_train::{Answer, Config, Observer, SafePoint};
 
-/// Events are handed on in batches of at least this many, or at phase ends when a batch is old.
+/// Events are handed on in batches of at least this many, or at the end of a phase if the batch is old.
 const BATCH: usize = 512;
-/// A batch older than this goes at the next safe point: the screen should not wait for a long op.
+/// A batch older than this is handed on at the next safe point, because the screen should not wait for a long op.
 const BATCH_AGE: Duration = Duration::from_millis(15);
-/// And at any op when it is as old as this: a recording must have what happened a quarter of a second ago.
+/// A batch this old is handed on at any op: a recording must have the events of a quarter of a second ago.
 const OLDEST: Duration = Duration::from_millis(100);
 
-/// Steps under a configuration before other ones are tried beside it.
+/// How many steps must run under a configuration before others are tried beside it.
 pub(super) const WEIGHED: u64 = 2;
 
-/// A shorter wait is left until it is worth waking up for.
+/// Shorter waits are saved up until they are worth waking up for.
 const SHORTEST_WAIT: Duration = Duration::from_millis(4);
 
-/// What a person may have done with the allocator between two ops.
+/// A task for the allocator between two ops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Chore {
     EmptyCache,
@@ -41,26 +41,26 @@ pub(super) struct Gate {
     commands: Receiver<Command>,
     feeder: Feeder,
     spec: LabSpec,
-    /// Devices that the run has: what the gate says it says of each.
+    /// The number of devices in the run. The gate's own events are sent for each.
     devices: u16,
-    /// Time of the last event: the gate's own events have it too.
+    /// Time of the last event, also used for the gate's own events.
     now: Micros,
     batch: Vec<Event>,
     sent: Instant,
     mode: Mode,
-    /// The model is being made: a pause takes effect before the first step.
+    /// True while the model is built: a pause takes effect before the first step.
     making: bool,
     in_force: Setup,
-    /// There for as long as that is in force.
+    /// Alive as long as the current configuration is in force.
     standing: Arc<()>,
     wanted: Setup,
-    /// What was wanted and did not come into force: keys go on from there, or they would meet it again.
+    /// A wanted setup that did not come into force. Keys go on from there, or they would reach it again.
     refused: Option<Setup>,
     quit: bool,
-    /// What is to be done with the allocator at the next safe point, in order.
+    /// Tasks for the allocator at the next safe point, in order.
     chores: VecDeque<Chore>,
     use_processor: bool,
-    /// Another run is to begin, and why.
+    /// Another run that is to begin, and the reason.
     next: Option<(Arc<LabSpec>, Arc<str>)>,
     held: Duration,
     pace: Pace,
@@ -92,17 +92,17 @@ impl Gate {
         }
     }
 
-    /// The setup that the next step should have.
+    /// The setup for the next step.
     pub(super) fn wanted(&self) -> &Setup {
         &self.wanted
     }
 
-    /// The setup of the step that ran last.
+    /// The setup of the last step.
     pub(super) fn present(&self) -> &Setup {
         &self.in_force
     }
 
-    /// Tells that `setup` is in force now. What of the wanted one can't be had is no longer asked for.
+    /// Notes that `setup` is in force. Wanted values that are not possible are dropped.
     pub(super) fn in_force(&mut self, setup: Setup) {
         self.keep_refused(&setup);
         self.wanted = setup.clone();
@@ -111,7 +111,8 @@ impl Gate {
         self.tell_settings();
     }
 
-    /// The program has changed its batch by itself; true where it has. Whoever asked for another one meanwhile still does.
+    /// Notes that the program changed its batch by itself. Returns whether it did. A batch that was wanted meanwhile is
+    /// still wanted.
     pub(super) fn follow_batch(&mut self, batch: usize) -> bool {
         let before = self.in_force.config.batch;
         if batch == before {
@@ -125,14 +126,14 @@ impl Gate {
         true
     }
 
-    /// Asks for `setup` from the next step on, as a person would.
+    /// Requests `setup` from the next step on, as a person would.
     pub(super) fn ask_for(&mut self, setup: Setup) {
         self.keep_refused(&setup);
         self.wanted = setup;
         self.tell_settings();
     }
 
-    /// Tells that a run begins: what it trains, and where.
+    /// Reports that a run begins: what it trains, and on which device.
     pub(super) fn begin(&mut self, spec: &LabSpec) {
         self.making = true;
         spec.beginning().for_each(|kind| self.tell(kind));
@@ -140,7 +141,7 @@ impl Gate {
         self.tell_settings();
     }
 
-    /// Tells that the run has one device more, and what it trains there.
+    /// Reports that the run has one more device, and what it trains there.
     pub(super) fn begin_beside(&mut self, spec: &LabSpec) {
         let device = spec.index;
         self.devices = self.devices.max(device.0 + 1);
@@ -150,45 +151,45 @@ impl Gate {
         }
     }
 
-    /// Tells what the lab trains and where, after that changed.
+    /// Reports a new description of the run and its device.
     pub(super) fn describe(&mut self, about: About) {
         self.tell(EventKind::About(Arc::new(about)));
     }
 
-    /// Hands on where readings of the device's sensors arrive.
+    /// Hands on the device's sensors, where its readings arrive.
     pub(super) fn watch(&mut self, sensors: Option<Sensors>) {
         self.flush();
         self.send(Feed::Sensors(sensors));
     }
 
-    /// True when the front end is gone, or asked to end the run or to start another.
+    /// True if the front end is gone, or wants to end the run or start another.
     pub(super) fn ended(&self) -> bool {
         self.quit || self.next.is_some()
     }
 
-    /// True when the front end is gone, or asked to end the lab.
+    /// True if the front end is gone, or wants to end the lab.
     pub(super) const fn quits(&self) -> bool {
         self.quit
     }
 
-    /// Takes what was asked for meanwhile; true when the step under way is to be abandoned.
+    /// Takes the waiting commands. Returns true if the current step must be abandoned.
     pub(super) fn leaves(&mut self) -> bool {
         self.take_commands();
         self.ended()
     }
 
-    /// The run that is to begin in place of this one, if any, and why.
+    /// The run that is to replace this one, if any, and the reason.
     pub(super) fn take_next(&mut self) -> Option<(Arc<LabSpec>, Arc<str>)> {
         self.next.take().filter(|_| !self.quit)
     }
 
-    /// Ends this run; another one begins.
+    /// Ends this run so that another begins.
     pub(super) fn begin_next(&mut self, spec: LabSpec, why: &str) {
         self.chores.clear();
         self.next = Some((Arc::new(spec), why.into()));
     }
 
-    /// Before the first step: obeys a pause that was asked for meanwhile.
+    /// Obeys a pause that was requested before the first step.
     pub(super) fn wait_if_asked(&mut self) {
         self.making = false;
         self.take_commands();
@@ -210,18 +211,18 @@ impl Gate {
         }
     }
 
-    /// Hands all events on and says what the lab is doing now.
+    /// Hands on all events and reports the lab's state.
     pub(super) fn announce(&mut self, state: RunState) {
         self.tell(EventKind::Run(state));
         self.flush();
     }
 
-    /// Stops until a person goes on or quits: after a step that failed, or when all steps are done.
+    /// Waits until a person goes on or quits: after a failed step, or when all steps are done.
     pub(super) fn wait(&mut self, state: RunState) {
         self.wait_each(&[state]);
     }
 
-    /// The same with a state for each device; the last one is that of those behind it, too.
+    /// Like [`Self::wait`], with a state for each device. The last state also applies to all further devices.
     pub(super) fn wait_each(&mut self, states: &[RunState]) {
         let begun = Instant::now();
         self.mode = Mode::Paused;
@@ -243,7 +244,7 @@ impl Gate {
         }
     }
 
-    /// Says that the device is lost and waits; true when the processor is to take over, false when the front end quits.
+    /// Reports that the device is lost, and waits. Returns true if the processor is to take over, false if the front end quits.
     pub(super) fn offer_processor(&mut self, reason: &str) -> bool {
         self.use_processor = false;
         self.announce(RunState::Lost(reason.into()));
@@ -266,7 +267,7 @@ impl Gate {
         self.pace = spec.pace();
         self.flush();
         self.send(Feed::Sensors(None));
-        // Of devices that the new run may not have nothing is known any more.
+        // Nothing is known any more of devices that the new run may not have.
         for device in 1..std::mem::replace(&mut self.devices, 1) {
             self.tell_of(DeviceIndex(device), EventKind::Begin(Arc::default()));
         }
@@ -275,12 +276,12 @@ impl Gate {
         self.flush();
     }
 
-    /// Takes what is to be done with the allocator, one after another.
+    /// Takes the next task for the allocator.
     pub(super) fn take_chore(&mut self) -> Option<Chore> {
         self.chores.pop_front()
     }
 
-    /// Requests something; asking twice before it is done counts once.
+    /// Adds a task. Adding it twice before it is done counts once.
     fn ask(&mut self, chore: Chore) {
         if !self.chores.contains(&chore) {
             self.chores.push_back(chore);
@@ -344,7 +345,7 @@ impl Gate {
         }
     }
 
-    /// The configuration with a switch flipped: from the value that was refused, if it was this switch's.
+    /// The configuration with a switch flipped: from its refused value, if this switch was refused.
     fn flipped(&mut self, switch: Switch, way: FlipDirection) -> Config {
         let value = self.refused.take().map(|refused| switch.choice(&refused.config));
         let from = value.map_or(self.wanted.config, |refused| switch.with(&self.wanted.config, refused));
@@ -355,27 +356,27 @@ impl Gate {
         switches::settings(&self.in_force, &self.wanted, &Scene::of(&self.spec, &self.wanted.config))
     }
 
-    /// The switches are on screen: they are sent at once.
+    /// Sends the switches at once, because they are on screen.
     fn tell_settings(&mut self) {
         self.tell(EventKind::Settings(Arc::new(self.settings())));
         self.flush();
     }
 
-    /// Adds to the stream what the gate knows and training does not.
+    /// Adds an event that the gate knows of and training does not.
     pub(super) fn tell(&mut self, kind: EventKind) {
         for device in 0..self.devices {
             self.tell_of(DeviceIndex(device), kind.clone());
         }
     }
 
-    /// The same of one device.
+    /// Like [`Self::tell`], for one device.
     pub(super) fn tell_of(&mut self, device: DeviceIndex, kind: EventKind) {
         self.batch.push(Event { device, ..Event::new(self.now, kind) });
     }
 
-    /// Whether something is to be done with the allocator at this point. A run that goes on empties its cache where programs do,
-    /// between two steps: what that returns is known before, and a screen can promise it. One that is held does so at once; several
-    /// ranks have their own moment.
+    /// True if a task for the allocator is due at this point. A running run empties its cache between two steps, as
+    /// programs do, so that the screen can predict what is released. A paused run does so at once; several ranks have
+    /// their own moment.
     fn is_due(&self, point: SafePoint) -> bool {
         self.chores.front().is_some_and(|chore| match chore {
             Chore::EmptyCache => point == SafePoint::Step || self.mode == Mode::Paused || self.devices > 1,
@@ -383,7 +384,7 @@ impl Gate {
         })
     }
 
-    /// Waits for the wall's clock, and obeys meanwhile.
+    /// Waits for real time to catch up, and obeys commands meanwhile.
     fn keep_pace(&mut self, point: SafePoint) {
         let mut due = self.pace.due();
         if due > SHORTEST_WAIT {
@@ -400,7 +401,7 @@ impl Gate {
         }
     }
 
-    /// Hands on what has happened so far.
+    /// Hands on the events so far.
     pub(super) fn flush(&mut self) {
         if !self.batch.is_empty() {
             let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(2 * BATCH));
@@ -419,7 +420,7 @@ impl Gate {
 
 impl Observer for Gate {
     fn event(&mut self, event: Event) {
-        // The clock of several devices is the first one's.
+        // The first device's clock counts for all devices.
         if event.device == DeviceIndex::FIRST {
             self.pace.observe(&event);
         }

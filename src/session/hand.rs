@@ -1,5 +1,4 @@
-//! How the lab reaches the trainer of a rank: it is here, on a thread of its own, or in a process of its own, where it computes
-//! beside the others.
+//! Access to a rank's trainer, which is in this thread, in a thread of its own, or in a process of its own beside the others.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -9,22 +8,22 @@ use super::order::{RankRequest, Reply, obey};
 use super::rank_processes::Link;
 use vramlab_train::Trainer;
 
-/// A rank's trainer, for whoever asks something of it.
+/// Access to a rank's trainer.
 pub(super) enum Hand {
-    /// It does at once what it is asked.
+    /// The trainer is here and obeys at once.
     Here(Box<Trainer>),
-    /// It does so on its thread.
+    /// The trainer obeys on its own thread.
     Thread(Sender<RankRequest>),
-    /// It does so in its process.
+    /// The trainer obeys in its own process.
     Process(Arc<Link>),
 }
 
 impl Hand {
-    /// Has the trainer of the rank that `spec` describes do something; what it answers, where it does so at once.
+    /// Sends an order to the trainer of the rank that `spec` describes. Returns its reply if it obeys at once.
     pub fn ask(&mut self, order: RankRequest, spec: &LabSpec) -> Option<Reply> {
         match self {
             Self::Here(trainer) => return Some(obey(order, trainer, spec)),
-            // A thread that has ended answers nothing.
+            // A thread that has ended does not answer.
             Self::Thread(orders) => drop(orders.send(order)),
             Self::Process(link) => link.ask(order),
         }

@@ -1,4 +1,4 @@
-//! What the rest of the program holds of a running lab.
+//! The handle of a running lab.
 
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -11,40 +11,40 @@ use vramlab_allocator::units::DeviceIndex;
 use vramlab_device::Sensors;
 use vramlab_model::{Event, EventKind};
 
-/// A running lab. Dropping its commands ends the run, unless an [`Engine`] of it is held too.
+/// A running lab. Dropping its commands ends the run, unless an [`Engine`] for it is held too.
 #[derive(Debug)]
 pub struct Session {
-    /// Commands to the engine; a send fails only when the engine has ended.
+    /// Commands to the engine. A send fails only after the engine has ended.
     pub commands: Sender<Command>,
-    /// What happens, in batches; it ends with the engine.
+    /// The events, in batches. The feed ends with the engine.
     pub feed: mpsc::Receiver<Feed>,
     pub(super) ended: Arc<EngineEnd>,
 }
 
-/// What the engine thread hands on.
+/// A message from the engine thread.
 #[derive(Debug)]
 pub enum Feed {
-    /// What happened.
+    /// Events.
     Events(Vec<Event>),
-    /// What another thread found out of a device beside the stream: it happens when it arrives, whenever that thread began.
+    /// An event that another thread found out about a device. It counts from its arrival, whenever that thread began.
     Aside(DeviceIndex, EventKind),
-    /// Where readings of the device's sensors arrive, from here on.
+    /// The sensors whose readings count from here on.
     Sensors(Option<Sensors>),
 }
 
-/// The engine's end of a feed.
+/// The sending end of a feed.
 #[derive(Clone, Debug)]
 pub struct Feeder(mpsc::Sender<Feed>);
 
 impl Feeder {
-    /// Both ends of a feed of at most `queue` batches.
+    /// Both ends of a feed that holds at most `queue` batches.
     #[must_use]
     pub fn pair(queue: usize) -> (Self, mpsc::Receiver<Feed>) {
         let (sender, receiver) = mpsc::channel(queue);
         (Self(sender), receiver)
     }
 
-    /// Sends something; waits while the queue is full. False when the receiver is gone.
+    /// Sends a message, and waits while the queue is full. Returns false if the receiver is gone.
     #[must_use]
     pub fn send(&self, feed: Feed) -> bool {
         self.0.blocking_send(feed).is_ok()
@@ -59,7 +59,7 @@ impl Session {
     }
 }
 
-/// The thread that trains, for the code that ends the process: the device must be closed before.
+/// The thread that trains, for the code that ends the process: the device must be closed first.
 #[derive(Clone, Debug)]
 pub struct Engine {
     commands: Sender<Command>,
@@ -67,8 +67,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Asks the engine to stop at its next safe point, and waits until it has closed the device; false where that takes
-    /// longer than `patience`.
+    /// Asks the engine to stop at its next safe point, and waits until it has closed the device. Returns false if that
+    /// takes longer than `patience`.
     #[must_use]
     pub fn end(&self, patience: Duration) -> bool {
         // An engine that has ended takes no commands.
@@ -76,7 +76,7 @@ impl Engine {
         self.ended.wait(patience)
     }
 
-    /// Whether it has.
+    /// True if the engine has ended.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.ended.wait(Duration::ZERO)
@@ -98,7 +98,7 @@ impl EngineEnd {
     }
 }
 
-/// Held by the engine's thread: says that it has ended, also where it panicked.
+/// Held by the engine's thread. Reports its end, even after a panic.
 pub(super) struct EngineEndGuard(pub Arc<EngineEnd>);
 
 impl Drop for EngineEndGuard {

@@ -13,7 +13,7 @@ use vramlab_device::Sensors;
 use vramlab_model::{Event, EventKind, FlipTrials, Lab, Micros, Ranks, RunState, StepReport, View};
 use vramlab_train::{Answer, Observer, SafePoint, TrainError, Trainer};
 
-/// A run that is advanced step by step. It is the same on every machine, except for a real device's times.
+/// A run that advances step by step. It is the same on every machine, except for the times of a real device.
 pub struct Headless {
     spec: LabSpec,
     in_force: Setup,
@@ -22,16 +22,16 @@ pub struct Headless {
     followed: Rc<RefCell<RunModel>>,
 }
 
-/// Follows a run beside the model.
+/// A listener that follows a run beside the model.
 pub trait Follow {
-    /// The next event. `lab` is what the model knows of its device before it.
+    /// The next event. `lab` is the model of its device before the event.
     fn event(&mut self, event: &Event, lab: Option<&Lab>);
 
-    /// All that happened so far was shown.
+    /// Called once all events so far have been shown.
     fn caught_up(&mut self) {}
 
-    /// How old an event may be before it is shown in the midst of a step. `None`: until the step is over, which then takes
-    /// no longer than without anybody who follows.
+    /// How old an event may be before it is shown in the middle of a step. `None` shows events after the step, which
+    /// then takes no longer than without a listener.
     fn patience(&self) -> Option<Duration> {
         None
     }
@@ -43,19 +43,19 @@ impl<F: FnMut(&Event)> Follow for F {
     }
 }
 
-/// What follows a run, whatever it is.
+/// Any listener to a run.
 pub type Listener = Box<dyn Follow>;
 
-/// A run whose model could not be made.
+/// A run whose model could not be built.
 #[derive(Debug)]
 pub struct NotMade {
-    /// Why.
+    /// The reason.
     pub error: BuildError,
-    /// What was known by then.
+    /// What was known at that time.
     pub view: View,
 }
 
-/// The model of a run, and what the model has not seen yet: during a step events are only kept.
+/// The model of a run, and the events it has not seen yet: during a step events are only stored.
 struct RunModel {
     events: Vec<Event>,
     now: Micros,
@@ -89,7 +89,7 @@ impl RunModel {
     }
 }
 
-/// The trainer's end.
+/// The trainer's observer.
 struct HeadlessObserver {
     followed: Rc<RefCell<RunModel>>,
     pace: Pace,
@@ -115,7 +115,7 @@ impl Observer for HeadlessObserver {
 }
 
 impl Headless {
-    /// Makes the model; no step has run yet.
+    /// Builds the model. No step has run yet.
     ///
     /// # Errors
     /// See [`BuildError`].
@@ -123,7 +123,7 @@ impl Headless {
         Self::start_before(spec, None)
     }
 
-    /// The same with a listener that gets all events from the first on.
+    /// Like [`Headless::start`], with a listener that gets all events from the first on.
     ///
     /// # Errors
     /// See [`BuildError`].
@@ -131,7 +131,7 @@ impl Headless {
         Self::make(spec, listener).map_err(|not_made| not_made.error)
     }
 
-    /// The same, with what was known where the model can't be made.
+    /// Like [`Headless::start_before`]; if the model can't be built, the error includes what was known.
     ///
     /// # Errors
     /// [`NotMade`].
@@ -163,7 +163,7 @@ impl Headless {
         Ok(headless)
     }
 
-    /// Another run as `spec` says, with the same listener.
+    /// Begins another run of `spec` with the same listener.
     ///
     /// # Errors
     /// See [`BuildError`].
@@ -172,17 +172,17 @@ impl Headless {
         Self::start_before(spec, listener)
     }
 
-    /// Adds what only the driver of the run knows to its events.
+    /// Adds events that only the driver of the run knows of.
     pub fn announce(&mut self, kind: EventKind) {
         self.emit(kind);
         self.catch_up();
     }
 
-    /// Trains one step. One that ran out of memory leaves the run as a lab's that stopped there: [`Headless::view`] has the
+    /// Trains one step. If memory runs out, the run is left like a lab that stopped there: [`Headless::view`] has the
     /// autopsy, and another step may follow.
     ///
     /// # Errors
-    /// What the step ended with.
+    /// The error that ended the step.
     pub fn step(&mut self) -> Result<StepReport, TrainError> {
         if !self.is_running() {
             self.emit(EventKind::Run(RunState::Running));
@@ -206,10 +206,10 @@ impl Headless {
         stepped
     }
 
-    /// Sets a switch for the steps that follow, as a key or a line of the lab would.
+    /// Sets a switch for the following steps, as a key or a line in the lab would.
     ///
     /// # Errors
-    /// A sentence: what is wrong with the value, or why it can't be had here.
+    /// A sentence that says what is wrong with the value, or why it is not possible here.
     pub fn set(&mut self, switch: Switch, value: &str) -> Result<(), String> {
         let mut wanted = self.in_force.clone();
         switch.set(&mut wanted, value)?;
@@ -224,7 +224,7 @@ impl Headless {
         Err(why.unwrap_or_else(|| format!("{} can't be {value} here", switch.label())))
     }
 
-    /// Gives cached segments back, between steps.
+    /// Releases cached segments, between steps.
     pub fn empty_cache(&mut self) {
         self.trainer.empty_cache();
         self.catch_up();
@@ -236,14 +236,14 @@ impl Headless {
         self.catch_up();
     }
 
-    /// Tries what would have made a request fit; the view has it from then on.
+    /// Tries remedies for a failed request. The view contains them from then on.
     pub fn try_remedies(&mut self) {
         let tried = self.shortage().try_remedies();
         self.emit(EventKind::Remedied(tried.into()));
         self.catch_up();
     }
 
-    /// The run as it stands, for trials beside it: [`Shortage::weigh`] on another thread, then [`Headless::weighed`].
+    /// The current run, for trials beside it: [`Shortage::weigh`] on another thread, then [`Headless::weighed`].
     #[must_use]
     pub fn shortage(&self) -> Shortage {
         Shortage {
@@ -255,13 +255,13 @@ impl Headless {
         }
     }
 
-    /// What flips would do was tried; the view, and a recording, have it from then on.
+    /// Notes the trials of flips. The view, and a recording, contain them from then on.
     pub fn weighed(&mut self, weighed: FlipTrials) {
         self.emit(EventKind::Weighed(Arc::new(weighed)));
         self.catch_up();
     }
 
-    /// Marks the run as finished, where nothing else ended it.
+    /// Marks the run as finished, if nothing else ended it.
     pub fn finish(&mut self) {
         if self.is_running() {
             self.emit(EventKind::Run(RunState::Finished));
@@ -269,7 +269,7 @@ impl Headless {
         self.catch_up();
     }
 
-    /// What is known now.
+    /// The current view.
     pub fn view(&mut self) -> View {
         self.followed.borrow_mut().view()
     }
@@ -285,25 +285,25 @@ impl Headless {
         self.trainer.statistics()
     }
 
-    /// What is trained, and where.
+    /// The description of the run.
     #[must_use]
     pub const fn spec(&self) -> &LabSpec {
         &self.spec
     }
 
-    /// How the switches stand.
+    /// The switches in force.
     #[must_use]
     pub const fn setup(&self) -> &Setup {
         &self.in_force
     }
 
-    /// What trains.
+    /// The trainer.
     #[must_use]
     pub const fn trainer(&self) -> &Trainer {
         &self.trainer
     }
 
-    /// Whether its times are a model's.
+    /// True if its times are simulated.
     #[must_use]
     pub const fn is_simulated(&self) -> bool {
         matches!(self.spec.device, DeviceChoice::Sim(_))

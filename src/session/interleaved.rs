@@ -1,4 +1,4 @@
-//! What several ranks did in a step, each computed by itself, in the order of time.
+//! Orders by time what several ranks did in a step that each computed by itself.
 
 use std::collections::VecDeque;
 
@@ -7,21 +7,21 @@ use serde::{Deserialize, Serialize};
 use vramlab_model::{Event, Micros};
 use vramlab_train::SafePoint;
 
-/// What happened, and the safe point behind it.
+/// An event, and the safe point after it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct SafePointEvent {
     pub event: Event,
     pub point: Option<SafePoint>,
 }
 
-/// Events of runs side by side. Each run has a clock of its own; between steps all are set to the latest, because no rank begins
-/// a step before the others have ended theirs.
+/// Interleaves the events of several runs. Each run has a clock of its own. Between steps all clocks are set to the
+/// latest, because no rank begins a step before the others have ended theirs.
 #[derive(Debug, Default)]
 pub(super) struct EventInterleaver {
     runs: Vec<RunQueue>,
-    /// Runs that have ended their step, and whose events up to there are still here.
+    /// The number of runs that have ended their step, and whose events up to there are still stored.
     ended: usize,
-    /// Runs that have not yet come to the end of the step under way, where that is known.
+    /// The number of runs that have not reached the end of the current step, if known.
     awaited: usize,
 }
 
@@ -30,18 +30,18 @@ struct RunQueue {
     pending: VecDeque<SafePointEvent>,
     /// The time of its last event.
     reached: Micros,
-    /// What its clock is behind.
+    /// How far its clock is behind.
     behind: u64,
 }
 
 impl EventInterleaver {
-    /// One run more; its number.
+    /// Adds a run and returns its number.
     pub fn add(&mut self) -> usize {
         self.runs.push(RunQueue::default());
         self.runs.len() - 1
     }
 
-    /// The next event of a run.
+    /// Adds the next event of a run.
     pub fn push(&mut self, run: usize, mut event: Event) {
         let of = &mut self.runs[run];
         event.time.0 += of.behind;
@@ -49,7 +49,7 @@ impl EventInterleaver {
         of.pending.push_back(SafePointEvent { event, point: None });
     }
 
-    /// A run has come to a safe point.
+    /// Notes that a run has reached a safe point.
     pub fn mark(&mut self, run: usize, point: SafePoint) {
         if let Some(last) = self.runs[run].pending.back_mut() {
             let ends = usize::from(point == SafePoint::Step);
@@ -59,12 +59,12 @@ impl EventInterleaver {
         }
     }
 
-    /// So many runs begin a step, and what they do is passed on before all have ended it.
+    /// Notes that `runs` runs begin a step, whose events are passed on before all have ended it.
     pub fn await_steps(&mut self, runs: usize) {
         self.awaited = runs;
     }
 
-    /// The next of all that happened. A step ends where the last run's does.
+    /// The next of all events. A step ends where the last run's step ends.
     pub fn next(&mut self) -> Option<SafePointEvent> {
         let fronts = self.runs.iter().enumerate().filter_map(|(run, of)| Some((of.pending.front()?.event.time, run)));
         let (_, run) = fronts.min()?;
@@ -78,7 +78,7 @@ impl EventInterleaver {
         Some(happened)
     }
 
-    /// The next of all that happened, up to this time.
+    /// The next of all events up to `time`.
     pub fn next_until(&mut self, time: Micros) -> Option<SafePointEvent> {
         let fronts = self.runs.iter().filter_map(|of| Some(of.pending.front()?.event.time));
         if fronts.min()? > time { None } else { self.next() }
@@ -89,7 +89,7 @@ impl EventInterleaver {
         self.runs[run].reached
     }
 
-    /// All clocks stand where the latest does.
+    /// Sets all clocks to the latest.
     pub fn align(&mut self) {
         let latest = self.runs.iter().map(|of| of.reached).max().unwrap_or_default();
         for of in &mut self.runs {

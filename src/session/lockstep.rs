@@ -1,6 +1,7 @@
-//! Trains ranks in lockstep: all begin a step together, under the same switches. Simulated ones compute their steps one after the
-//! other, for none waits for what another holds; what happened is then told by time, and there the gate holds all of them at once.
-//! Ranks on real devices have a thread each, or a process, and are told while they compute.
+//! Trains ranks in lockstep: all begin a step together, under the same switches. Simulated ranks compute their steps
+//! one after the other, because none waits for memory of another; the events are then reported by time, and the gate
+//! can pause all ranks at once. Ranks on real devices have a thread or a process each, and their events are reported
+//! while they compute.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -22,35 +23,35 @@ use vramlab_device::{DeviceError, cuda};
 use vramlab_model::{AlikeRanks, EventKind, Ranks, RunState};
 use vramlab_train::{Answer, Config, Observer, SafePoint, TrainError};
 
-/// Flips are weighed for so many runs at most: each takes a thread.
+/// The most runs for which flips are weighed: each takes a thread.
 const MOST_WEIGHED: usize = 4;
 
-/// One run for all ranks that do the same.
+/// One run for all ranks that do the same work.
 struct LockstepRun {
     spec: LabSpec,
     hand: Hand,
     made: RankFacts,
-    /// The lowest of them.
+    /// The lowest of these ranks.
     first: usize,
-    /// Steps that it has finished.
+    /// The number of steps that it has finished.
     steps: u64,
     alike: Arc<AlikeRanks>,
 }
 
 struct Lockstep {
     runs: Vec<LockstepRun>,
-    /// What simulated ranks did.
+    /// The events of simulated ranks.
     told: Rc<RefCell<EventInterleaver>>,
-    /// Ranks that have a thread each, or a process.
+    /// The ranks that have a thread or a process each.
     threads: Option<RankThreads>,
-    /// Of these those that say nothing.
+    /// Those of them that are silent.
     silent: SilentRanks,
     gate: Rc<RefCell<Gate>>,
-    /// What was asked for in the midst of a step.
+    /// Tasks that were requested in the middle of a step.
     chores: Vec<Chore>,
 }
 
-/// The trainer's end of a run: what happens is kept until all ranks have come to the step's end.
+/// The trainer's observer of a run. Events are kept until all ranks have reached the step's end.
 struct RunObserver {
     run: usize,
     told: Rc<RefCell<EventInterleaver>>,
@@ -68,8 +69,8 @@ impl Observer for RunObserver {
     }
 }
 
-/// Trains as `spec` says on all ranks, from making their models to the last step. Where ranks that wait for each other can't go on
-/// from where they are, the run begins again.
+/// Trains as `spec` says on all ranks, from building their models to the last step. If ranks that wait for each other
+/// can't go on, the run begins again.
 pub(super) fn run(
     spec: &LabSpec,
     parallel: Parallel,
@@ -84,7 +85,7 @@ pub(super) fn run(
     gate.borrow_mut().in_force(spec.setup());
     gate.borrow_mut().announce(RunState::Running);
     gate.borrow_mut().wait_if_asked();
-    // Steps after which flips are weighed: what they would save beside what is in force now.
+    // After this many steps flips are weighed: what would they save compared with the current switches?
     let (mut due, mut proven) = (WEIGHED, None);
     while !gate.borrow().ended() {
         let (present, wanted) = (gate.borrow().present().clone(), gate.borrow().wanted().clone());
@@ -135,7 +136,7 @@ pub(super) fn run(
 }
 
 impl Lockstep {
-    /// Makes the models of all ranks that differ; says what each stands for.
+    /// Builds the models of all ranks that differ, and reports which ranks each stands for.
     fn start(
         spec: &LabSpec,
         parallel: Parallel,
@@ -170,7 +171,7 @@ impl Lockstep {
         Ok(lockstep)
     }
 
-    /// Makes ranks of a simulated card, one of all that do the same; by rank the lowest one that does the same.
+    /// Builds the ranks of a simulated card, one of each kind. Returns for every rank the lowest one that does the same work.
     fn make_here(&mut self, spec: &LabSpec, parallel: Parallel) -> Result<Vec<usize>, GroupError> {
         let spec = &LabSpec { timetable: Some(Arc::default()), ..spec.clone() };
         self.add_here(spec, parallel, 0)?;
@@ -197,7 +198,7 @@ impl Lockstep {
         Ok(())
     }
 
-    /// Makes ranks on threads of their own, or in their processes; each is a run.
+    /// Builds ranks on their own threads or in their processes; each is a run.
     fn make_on_threads(
         &mut self,
         spec: &LabSpec,
@@ -233,7 +234,7 @@ impl Lockstep {
                 None => {}
             }
         }
-        // Who only waited for another that has ended is not the reason.
+        // A rank that only waited for another that has ended is not the cause.
         let first = self.threads.as_ref().and_then(RankThreads::failed);
         if let Some(rank) = first.filter(|first| errors.iter().all(|(rank, _)| rank != first))
             && let Some(threads) = &mut self.threads
@@ -247,7 +248,7 @@ impl Lockstep {
         }
     }
 
-    /// Has every rank do something, and tells what happens meanwhile; what each answers, `None` where it has ended.
+    /// Gives every rank an order, and reports events meanwhile. Returns each rank's reply, or `None` if it has ended.
     fn ask_all(&mut self, mut order: impl FnMut(&LockstepRun) -> RankRequest) -> Vec<Option<Reply>> {
         if let Some(threads) = &mut self.threads {
             threads.all_are_asked();
@@ -266,13 +267,13 @@ impl Lockstep {
         at_once.into_iter().enumerate().map(|(rank, reply)| reply.or_else(|| later(rank))).collect()
     }
 
-    /// Why a rank has answered nothing.
+    /// Why a rank has not answered.
     fn why_gone(&self, rank: usize) -> TrainError {
         let gone = || TrainError::Workload(PANICKED.to_owned());
         self.threads.as_ref().map_or_else(gone, |threads| threads.why_gone(rank))
     }
 
-    /// Says of every run what it trains, and where.
+    /// Reports for every run what it trains, and on which device.
     fn describe(&mut self) {
         let abouts = self.ask_all(|_| RankRequest::Describe);
         for (run, about) in self.runs.iter().zip(abouts) {
@@ -282,7 +283,7 @@ impl Lockstep {
         }
     }
 
-    /// Puts what is wanted in force on all ranks, or on none; returns what then is.
+    /// Puts the wanted values in force on all ranks, or on none. Returns what is then in force.
     fn flip(&mut self, present: &Setup, wanted: &Setup) -> Result<Setup, GroupError> {
         let had = self.flip_each(&vec![present.clone(); self.runs.len()], wanted)?;
         let mut agreed = wanted.clone();
@@ -295,7 +296,7 @@ impl Lockstep {
         if had.iter().any(|had| *had != agreed) {
             self.flip_each(&had, &agreed)?;
         }
-        // What a rank is made of changes with the batch of all.
+        // A rank's description changes with the batch of all.
         for run in &mut self.runs {
             let samples = run.spec.member.map_or(Ok(agreed.config.batch), |member| member.samples(agreed.config.batch));
             run.spec.config.batch = samples.unwrap_or(run.spec.config.batch);
@@ -303,7 +304,7 @@ impl Lockstep {
         Ok(agreed)
     }
 
-    /// Has every rank put what is wanted in force, where it has something else; what each then has.
+    /// Makes every rank put the wanted values in force, unless they already are. Returns what each then has.
     fn flip_each(&mut self, present: &[Setup], wanted: &Setup) -> Result<Vec<Setup>, GroupError> {
         let had = self.ask_all(|run| {
             let place = usize::from(run.spec.index.0);
@@ -323,13 +324,13 @@ impl Lockstep {
         each.collect()
     }
 
-    /// Steps that all ranks have finished.
+    /// The number of steps that all ranks have finished.
     fn finished(&self) -> u64 {
         self.runs.iter().map(|run| run.steps).min().unwrap_or_default()
     }
 
-    /// Trains one step on every rank and tells what happened; by run, what it ended with where it failed. A simulated rank that went
-    /// through a step in which another failed waits until that one has, too. `None`: the lab ends.
+    /// Trains one step on every rank and reports the events. Returns for each run the error of its step, if it failed.
+    /// A simulated rank whose step succeeded while another failed also waits for that one. `None` if the lab ends.
     fn step(&mut self) -> Option<Vec<Option<TrainError>>> {
         let finished = self.finished();
         if let Some(threads) = &mut self.threads {
@@ -350,7 +351,7 @@ impl Lockstep {
                 _ => Some(self.why_gone(rank)),
             });
         }
-        // Who has ended the step may be gone before the others have: they only waited for it.
+        // A rank that has ended its step may already be gone before the others have: they only waited for it.
         let first = self.threads.as_ref().and_then(RankThreads::failed);
         if let Some((rank, threads)) = first.filter(|rank| outcomes[*rank].is_none()).zip(self.threads.as_mut()) {
             outcomes[rank] = Some(threads.why_ended(rank));
@@ -362,15 +363,14 @@ impl Lockstep {
         Some(outcomes)
     }
 
-    /// The run whose failure is the reason of all others, and what it ended with.
+    /// The run whose failure caused all others, and its error.
     fn cause<'a>(&self, outcomes: &'a [Option<TrainError>]) -> Option<(usize, &'a TrainError)> {
         let first = self.threads.as_ref().and_then(RankThreads::failed);
         let of = |run: usize| Some((run, outcomes.get(run)?.as_ref()?));
         first.and_then(of).or_else(|| (0..outcomes.len()).find_map(of))
     }
 
-    /// Tells what happened, as fast as the lab's clock goes, and stops where somebody asks to; until all ranks have done what they
-    /// were asked.
+    /// Reports the events at the pace of the lab's clock, and pauses on request, until all ranks have done what they were asked.
     fn play(&mut self) {
         if self.threads.is_some() {
             self.listen();
@@ -384,7 +384,7 @@ impl Lockstep {
         }
     }
 
-    /// Tells what ranks on threads do until all have answered.
+    /// Reports events of ranks on threads until all have answered.
     fn listen(&mut self) {
         while self.threads.as_ref().is_some_and(RankThreads::busy) {
             let heard = self.threads.as_mut().is_some_and(RankThreads::hear);
@@ -407,13 +407,13 @@ impl Lockstep {
         }
     }
 
-    /// Ranks on threads are told how long a person has held them.
+    /// Tells ranks on threads how long a person has paused them.
     fn note_pause(&mut self) {
         let held = self.gate.borrow_mut().take_held();
         self.threads.iter_mut().for_each(|threads| threads.held(held));
     }
 
-    /// Tells one event, and obeys at the safe point behind it; false where the lab ends.
+    /// Reports one event, and obeys at the safe point after it. Returns false if the lab ends.
     fn tell(&mut self, happened: SafePointEvent) -> bool {
         let mut gate = self.gate.borrow_mut();
         gate.event(happened.event);
@@ -440,7 +440,7 @@ impl Lockstep {
         });
     }
 
-    /// Has somebody try what flips would do to the peak of each rank, unless there are many.
+    /// Tries, on other threads, what flips would do to the peak of each rank, unless there are many.
     fn weigh(&self) {
         let mut gate = self.gate.borrow_mut();
         let setup = gate.present().clone();
@@ -449,7 +449,7 @@ impl Lockstep {
         }
     }
 
-    /// Waits between steps, with the state of each run; the last one's is that of those behind it.
+    /// Waits between steps, with the state of each run. The last run's state also applies to all further ones.
     fn rest(&mut self, states: &[RunState]) {
         loop {
             self.gate.borrow_mut().wait_each(states);
@@ -459,7 +459,7 @@ impl Lockstep {
         }
     }
 
-    /// What each rank does now that one has failed; what would have helped it is being tried.
+    /// The state of each rank now that one has failed. Remedies for it are being tried.
     fn after_failure(&self, parallel: Parallel, failed: usize, outcomes: &[Option<TrainError>]) -> Vec<RunState> {
         let ranks = self.runs[failed].alike.words();
         let what = match &outcomes[failed] {
@@ -496,7 +496,7 @@ impl Lockstep {
     }
 }
 
-/// A rank's run as it is, for whoever tries other switches on it.
+/// A rank's current run, for trials of other switches.
 fn shortage(run: &LockstepRun, setup: &Setup) -> Shortage {
     let config = Config { batch: run.spec.config.batch, ..setup.config };
     let (memory, libraries) = (run.made.memory, run.made.libraries);

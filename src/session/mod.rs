@@ -1,6 +1,6 @@
 //! A running lab: commands in, events out.
 //!
-//! The engine trains on a thread of its own and asks the gate at every safe point what a person wants; everything that
+//! The engine trains on its own thread and asks the gate at every safe point what a person wants. Everything that
 //! happens leaves as events. Nothing here waits for a front end.
 
 mod absence;
@@ -65,13 +65,13 @@ pub use switches::{Choice, FlipDirection, Reach, Scene, Switch, SwitchGroup, set
 pub use trial::{Trials, flip_through, try_all};
 pub use wording::{as_flags, in_flags, in_program};
 
-/// Batches of events that may be queued: beyond this the engine waits instead of filling memory.
+/// The most batches of events in the queue. Beyond that the engine waits instead of filling memory.
 const QUEUE: usize = 64;
 
-/// The message for an engine that panicked; the panic itself has its own.
+/// The message for an engine that panicked; the panic has printed its own.
 const PANICKED: &str = "the engine stopped, which is a bug of vramlab; report what it was doing";
 
-/// What a run as `spec` says begins with, before anything is made.
+/// The events with which a run of `spec` begins, before anything is built.
 #[must_use]
 pub fn prologue(spec: &LabSpec) -> Vec<Event> {
     let setup = spec.setup();
@@ -80,18 +80,18 @@ pub fn prologue(spec: &LabSpec) -> Vec<Event> {
     kinds.map(|kind| Event { device: spec.index, ..Event::new(Micros(0), kind) }).collect()
 }
 
-/// Starts a lab: the engine begins to build the model at once, on its own thread.
+/// Starts a lab. The engine begins to build the model at once, on its own thread.
 ///
 /// # Errors
-/// When the system gives no thread.
+/// If the system can't start a thread.
 pub fn start(spec: LabSpec) -> io::Result<Session> {
     start_among(spec, None)
 }
 
-/// The same where the other ranks may be processes of their own.
+/// Like [`start`], where the other ranks may be processes of their own.
 ///
 /// # Errors
-/// When the system gives no thread.
+/// If the system can't start a thread.
 pub fn start_among(spec: LabSpec, processes: Option<RankProcesses>) -> io::Result<Session> {
     let (commands, inbox) = channel();
     let (feeder, feed) = Feeder::pair(QUEUE);

@@ -1,5 +1,5 @@
-//! What a rank is asked between steps, and what it answers: the same whether its trainer is here, on a thread, or in a process of
-//! its own.
+//! The orders to a rank between steps, and its replies. They are the same whether its trainer is in this thread, in a
+//! thread of its own, or in a process of its own.
 
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -11,39 +11,39 @@ use vramlab_device::DeviceError;
 use vramlab_model::About;
 use vramlab_train::{Config, MemoryKind, Seat, TrainError, Trainer};
 
-/// What a rank is asked.
+/// An order to a rank.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum RankRequest {
-    /// Tell which switches do not begin at their usual value.
+    /// Report the switches that don't begin with their usual value.
     NoteFirstValues,
-    /// Say what it trains, and where.
+    /// Describe what it trains, and on which device.
     Describe,
-    /// Put what is wanted in force, in place of what is.
+    /// Put the wanted setup in force, in place of the present one.
     Flip { present: Box<Setup>, wanted: Box<Setup> },
     /// Train a step.
     Step,
-    /// Nothing: it has done this step.
+    /// Do nothing: it has done this step already.
     Rest,
-    /// Give cached segments back.
+    /// Release cached segments.
     EmptyCache,
-    /// Have the statistics forget their peaks.
+    /// Reset the peaks of the statistics.
     ResetPeaks,
 }
 
-/// What a rank answers.
+/// A rank's reply.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Reply {
-    /// It is done.
+    /// The order is done.
     Done,
-    /// What it trains, and where.
+    /// What it trains, and on which device.
     About(Box<About>),
-    /// What is in force now.
+    /// The setup in force.
     InForce(Result<Setup, RankFault>),
-    /// How the step ended.
+    /// The result of the step.
     Stepped(Result<(), RankFault>),
 }
 
-/// Why a rank could not do what it was asked, as it is told to others.
+/// Why a rank could not obey, in a form that can be sent to others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum RankFault {
     OutOfMemory { of_host: bool, requested: Bytes, left: Bytes, what: Arc<str> },
@@ -82,7 +82,7 @@ impl From<RankFault> for TrainError {
     }
 }
 
-/// Does what is asked of the rank that `spec` describes.
+/// Obeys an order to the rank that `spec` describes.
 pub(super) fn obey(order: RankRequest, trainer: &mut Trainer, spec: &LabSpec) -> Reply {
     match order {
         RankRequest::NoteFirstValues => note_first_values(trainer, spec),
@@ -106,15 +106,15 @@ pub(super) fn obey(order: RankRequest, trainer: &mut Trainer, spec: &LabSpec) ->
     Reply::Done
 }
 
-/// One step of a rank that waits for others: when it fails, nobody waits for it.
+/// One step of a rank that waits for others. If it fails, the others stop waiting for it.
 fn step_beside(trainer: &mut Trainer, seat: &Seat) -> Result<(), TrainError> {
     match (trainer.step(), seat.failed()) {
-        // What a device computed while its exchanges were ended is nothing.
+        // The results of a device are worthless if its exchanges ended meanwhile.
         (Ok(_), Some(other)) if trainer.memory().exchanges() => Err(TrainError::RankEnded(other)),
         (Ok(_), _) => Ok(()),
         (Err(TrainError::Stopped), _) => Err(TrainError::Stopped),
         (Err(error), _) => {
-            // A device that is gone has no memory to give either, and its kernels fail.
+            // A device that is gone can't give memory either, and its kernels fail.
             let error = trainer.check_device().err().map_or(error, Into::into);
             seat.fail();
             Err(error)
@@ -122,7 +122,7 @@ fn step_beside(trainer: &mut Trainer, seat: &Seat) -> Result<(), TrainError> {
     }
 }
 
-/// Configures a rank: the batch is that of all ranks.
+/// Configures a rank. The batch in `config` is that of all ranks.
 fn configure(trainer: &mut Trainer, config: Config) -> Result<(), TrainError> {
     let Some(member) = trainer.member() else { return trainer.configure(config) };
     let batch = member.samples(config.batch).map_err(|uneven| TrainError::Workload(uneven.to_string()))?;

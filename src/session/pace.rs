@@ -1,43 +1,44 @@
-//! How fast simulated time passes for the people who watch.
+//! How fast simulated time passes for a person who watches.
 
 use std::time::{Duration, Instant};
 
 use vramlab_model::{Event, EventKind, Micros};
 use vramlab_train::{Answer, Observer, SafePoint};
 
-/// The speed of a simulated device's clock. A real device has its own.
+/// The speed of a simulated device's clock. A real device has its own speed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Speed {
     /// As fast as this machine can.
     #[default]
     Max,
-    /// So many times as fast as the card.
+    /// This many times as fast as the card.
     Times(f64),
-    /// As fast as the card, and faster where a step would take longer than [`LONGEST`].
+    /// As fast as the card, or faster if a step would take longer than [`LONGEST`].
     Watchable,
 }
 
 /// The longest step of [`Speed::Watchable`].
 const LONGEST: Duration = Duration::from_millis(300);
 
-/// Holds a run back so that its clock keeps pace with the wall's. Steps begin together: what a pause took is not made up.
+/// Slows a run down so that its clock keeps pace with real time. Pauses are not made up for: clocks are compared from
+/// the beginning of each step.
 #[derive(Debug)]
 pub struct Pace {
     speed: Speed,
     now: Micros,
-    /// When the step under way began, on both clocks; `None` before the first.
+    /// When the current step began, on both clocks; `None` before the first step.
     begun: Option<(Instant, Micros)>,
     last_step: Duration,
 }
 
 impl Pace {
-    /// Keeps to `speed`.
+    /// A pace for `speed`.
     #[must_use]
     pub const fn new(speed: Speed) -> Self {
         Self { speed, now: Micros(0), begun: None, last_step: Duration::ZERO }
     }
 
-    /// Takes note of the time of an event.
+    /// Notes the time of an event.
     pub fn observe(&mut self, event: &Event) {
         self.now = event.time;
         match &event.kind {
@@ -47,7 +48,7 @@ impl Pace {
         }
     }
 
-    /// How long to wait until the wall's clock is where the simulated one is.
+    /// How long to wait until real time has caught up with simulated time.
     #[must_use]
     pub fn due(&self) -> Duration {
         let Some((wall, simulated)) = self.begun else { return Duration::ZERO };

@@ -7,11 +7,11 @@ use vramlab_train::Parallelism;
 pub struct Parallel {
     /// How they share the work.
     pub parallelism: Parallelism,
-    /// How many they are.
+    /// The number of ranks.
     pub ranks: usize,
 }
 
 impl Parallel {
-    /// Ranks that one process computes at most, each on a thread.
+    /// The most ranks that one process computes, each on a thread.
     pub(super) const MOST_THREADS: usize = 16;
 }

@@ -1,4 +1,4 @@
-//! Several ranks without a screen: each is a run of its own, and ranks that do the same are one.
+//! Several ranks without a screen. Ranks that do the same work are one run.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use vramlab_device::sim::Card;
 use vramlab_model::{AlikeRanks, Event, EventKind, Lab, Ranks, StepReport};
 use vramlab_train::{Member, TrainError, UnevenSplit, World};
 
-/// What rank number `rank` of a run as `spec` says trains, as device number `index`.
+/// What rank number `rank` of a run of `spec` trains, as device number `index`.
 ///
 /// # Errors
 /// [`GroupError::Size`], [`GroupError::Uneven`].
@@ -33,7 +33,7 @@ pub fn of_rank(parallel: Parallel, spec: &LabSpec, rank: usize, index: u16) -> R
     Ok(of_rank)
 }
 
-/// Checks of a run as `spec` says what can be told before anything is made.
+/// Checks a run of `spec` as far as is possible before anything is built.
 ///
 /// # Errors
 /// [`GroupError::Size`], [`GroupError::Threads`], [`GroupError::Uneven`].
@@ -48,19 +48,19 @@ pub fn check_ranks(parallel: Parallel, spec: &LabSpec) -> Result<(), GroupError>
     of_rank(parallel, spec, 0, 0).map(drop)
 }
 
-/// The ranks that do the same as `first`, where `firsts` has the lowest such rank of each.
+/// The ranks that do the same work as `first`. `firsts` has the lowest such rank for each rank.
 pub(super) fn alike(parallel: Parallel, firsts: &[usize], first: usize) -> AlikeRanks {
     let ranks = (0..).zip(firsts).filter(|(_, of)| **of == first).map(|(rank, _)| rank).collect();
     let world = u32::try_from(parallel.ranks).unwrap_or(u32::MAX);
     AlikeRanks { parallelism: Some(parallel.parallelism), world, ranks }
 }
 
-/// Ranks of simulated devices that train together. None waits for another: what a rank asks of its allocator follows from its
-/// own program alone.
+/// Ranks of simulated devices that train together. None waits for another, because a rank's requests to its allocator
+/// follow from its own program alone.
 pub struct ProcessGroup {
-    /// One for all ranks that do the same.
+    /// One run for all ranks that do the same work.
     runs: Vec<Headless>,
-    /// By rank, the run that stands for it.
+    /// For each rank, the index of the run that stands for it.
     of_rank: Vec<usize>,
     merged: Rc<RefCell<GroupStream>>,
 }
@@ -74,27 +74,27 @@ pub enum GroupError {
     /// There are too few ranks for one process, or too many.
     #[error("{0} ranks can't train in one process; give from 2 to {most}", most = Parallel::MOST_THREADS)]
     Threads(usize),
-    /// More ranks do something of their own than are followed.
+    /// More ranks do work of their own than are followed.
     #[error("more than {most} ranks do different things; choose fewer ranks or another way of parallelism", most = Ranks::MOST)]
     TooDifferent,
-    /// They can't have equal parts.
+    /// The work can't be divided equally.
     #[error(transparent)]
     Uneven(#[from] UnevenSplit),
-    /// The model, or a switch, can't be shared so.
+    /// The model, or a switch, does not allow this way of sharing.
     #[error("{0}")]
     Refused(String),
-    /// A rank could not be made.
+    /// A rank could not be built.
     #[error("rank {rank}: {error}")]
     Build {
-        /// Which.
+        /// The rank.
         rank: usize,
-        /// Why.
+        /// The reason.
         error: BuildError,
     },
 }
 
 impl GroupError {
-    /// Its device is gone.
+    /// True if its device is gone.
     pub(super) const fn lost(&self) -> bool {
         matches!(self, Self::Build { error, .. } if error.lost())
     }
@@ -109,17 +109,17 @@ impl GroupError {
     }
 }
 
-/// The step of a rank failed; the others have stopped behind the step before, or this one.
+/// A rank's step failed. The others have stopped after the step before, or after this one.
 #[derive(Debug, Error)]
 #[error("rank {rank}: {error}")]
 pub struct RankFailed {
-    /// Which, the lowest of those that do the same.
+    /// The rank, the lowest of those that do the same work.
     pub rank: usize,
-    /// Why.
+    /// The reason.
     pub error: TrainError,
 }
 
-/// Events of all runs, and who gets them.
+/// The events of all runs, and their listener.
 #[derive(Default)]
 struct GroupStream {
     interleaved: EventInterleaver,
@@ -127,7 +127,7 @@ struct GroupStream {
 }
 
 impl GroupStream {
-    /// Passes on what happened. The runs begin together what follows.
+    /// Passes on the events. The runs begin the next step together.
     fn pass_on(&mut self) {
         let Some(listener) = &mut self.listener else { return };
         while let Some(happened) = self.interleaved.next() {
@@ -138,7 +138,7 @@ impl GroupStream {
     }
 }
 
-/// What follows one of the runs.
+/// Follows one of the runs.
 struct RunFollower {
     merged: Rc<RefCell<GroupStream>>,
     run: usize,
@@ -151,10 +151,10 @@ impl Follow for RunFollower {
 }
 
 impl ProcessGroup {
-    /// Ranks at most.
+    /// The most ranks.
     pub const MOST: usize = 1024;
 
-    /// Makes the ranks; no step has run yet. What follows them gets their events by time, each run's as a device of its own.
+    /// Builds the ranks; no step has run yet. The listener gets their events by time, each run's as a device of its own.
     ///
     /// # Errors
     /// See [`GroupError`].
@@ -182,7 +182,7 @@ impl ProcessGroup {
         Ok(group)
     }
 
-    /// Makes rank number `rank`; the number of its run.
+    /// Builds rank number `rank`. Returns the number of its run.
     fn add(&mut self, spec: &LabSpec, parallel: Parallel, rank: usize) -> Result<usize, GroupError> {
         let run = self.runs.len();
         let index = u16::try_from(run).ok().filter(|_| run < Ranks::MOST).ok_or(GroupError::TooDifferent)?;
@@ -199,10 +199,10 @@ impl ProcessGroup {
         Ok(run)
     }
 
-    /// Trains one step on every rank; the reports by run.
+    /// Trains one step on every rank. Returns the reports of the runs.
     ///
     /// # Errors
-    /// [`RankFailed`]: the first that did. Ranks behind it have not begun the step.
+    /// [`RankFailed`] for the first rank that failed. Later ranks have not begun the step.
     pub fn step(&mut self) -> Result<Vec<StepReport>, RankFailed> {
         let mut reports = Vec::with_capacity(self.runs.len());
         for run in 0..self.runs.len() {
@@ -218,18 +218,18 @@ impl ProcessGroup {
         Ok(reports)
     }
 
-    /// Nothing more happens.
+    /// Ends the runs.
     pub fn finish(&mut self) {
         self.runs.iter_mut().for_each(Headless::finish);
         self.merged.borrow_mut().pass_on();
     }
 
-    /// The runs, of which each stands for ranks that do the same.
+    /// The runs. Each stands for the ranks that do the same work.
     pub fn runs(&mut self) -> &mut [Headless] {
         &mut self.runs
     }
 
-    /// By rank, the number of the run that stands for it.
+    /// For each rank, the index of the run that stands for it.
     #[must_use]
     pub fn of_rank(&self) -> &[usize] {
         &self.of_rank
@@ -258,7 +258,7 @@ mod tests {
     fn ranks_that_are_alike_are_one() {
         assert_eq!(runs(Parallelism::Ddp, 64), [0; 64]);
         assert_eq!(runs(Parallelism::Tensor, 4), [0; 4]);
-        // 257 rows of the table: the last of two ranks has one row less.
+        // 257 rows of the table: the second of two ranks has one row less.
         assert_eq!(runs(Parallelism::Fsdp, 2), [0, 1]);
         assert_eq!(runs(Parallelism::Zero1, 2), [0, 1]);
     }

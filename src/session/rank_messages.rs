@@ -1,4 +1,4 @@
-//! What a lab and the processes of its ranks write to each other: frames of a length and so many bytes.
+//! Messages between a lab and the processes of its ranks: frames of a length and that many bytes.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -13,72 +13,72 @@ use super::order::{RankFault, RankRequest, Reply};
 use super::rank_worker::RankFacts;
 use vramlab_train::Parallelism;
 
-/// The other end counts as gone when it has said nothing for so long.
+/// The other end counts as gone after this much silence.
 pub(super) const SILENCE: Duration = Duration::from_secs(60);
-/// How often each says that it is there.
+/// How often each end sends a sign of life.
 pub(super) const BEAT: Duration = Duration::from_secs(2);
-/// Bytes of a frame at most: a step of a large model has some megabytes of events.
+/// The most bytes of a frame. A step of a large model has some megabytes of events.
 const LARGEST: u32 = 256 << 20;
-/// Bytes that are read at once.
+/// How many bytes are read at once.
 pub(super) const BUFFER: usize = 1 << 16;
-/// How often a silent end is looked at.
+/// How often a silent end is checked.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What the process of rank 0 says to another.
+/// A message from rank 0's process to another rank.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum ToRank {
-    /// What is to be done with the ranks.
+    /// What the ranks are to do.
     Welcome(Welcome),
-    /// Begin a run: meet the others, and make the model.
+    /// Begin a run: meet the others, and build the model.
     Begin {
-        /// Which run of this lab.
+        /// The number of the run in this lab.
         round: u32,
-        /// Microseconds since it began.
+        /// Microseconds since the run began.
         elapsed: u64,
         way: Parallelism,
         setup: Box<Setup>,
     },
-    /// Do something between steps.
+    /// An order between steps.
     Ask(RankRequest),
-    /// A person has held all ranks for so many microseconds, in all.
+    /// The total microseconds for which a person has paused all ranks.
     Held(u64),
     /// Stop at the next safe point.
     Stop,
     /// The lab has ended.
     Leave,
-    /// It is still there.
+    /// A sign of life.
     Beat,
 }
 
-/// What is to be done with ranks that have come.
+/// What ranks that have joined are to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Welcome {
     /// They train for the lab of rank 0.
     Lab,
-    /// They train without a screen.
+    /// Train without a screen.
     Run,
-    /// Rank 0 computes them all: their cards are not there.
+    /// Wait: rank 0 computes them all, because their cards are simulated.
     Simulated,
-    /// Rank 0 and this one were given different arguments.
+    /// This rank was given other arguments than rank 0.
     Differ(usize),
 }
 
-/// What the process of a rank says to that of rank 0.
+/// A message from a rank's process to rank 0.
 #[derive(Serialize, Deserialize)]
 pub(super) struct FromRank {
-    /// Of which run.
+    /// The number of the run.
     pub round: u32,
     pub said: RankPayload,
 }
 
 #[derive(Serialize, Deserialize)]
 pub(super) enum RankPayload {
-    /// What it was given to do.
+    /// The rank's arguments.
     Given(String),
     Happened(Vec<SafePointEvent>),
     Made(Result<RankFacts, Unmade>),
     Answered(Reply),
-    /// It is still there.
+    /// A sign of life.
     Beat,
 }
 
@@ -87,7 +87,7 @@ pub(super) enum RankPayload {
 pub(super) enum Unmade {
     /// Its device is gone.
     Lost(RankFault),
-    /// The model, or a switch, can't be shared so.
+    /// The model, or a switch, does not allow this way of sharing.
     Refused(String),
     /// Anything else.
     Failed(String),
@@ -95,7 +95,7 @@ pub(super) enum Unmade {
 
 /// Writes a message.
 pub(super) fn write(mut stream: &TcpStream, message: &impl Serialize) -> io::Result<()> {
-    // The length comes first, in one piece with what it counts.
+    // The length comes first, written together with its content.
     let mut bytes = postcard::to_extend(message, vec![0; 4]).map_err(io::Error::other)?;
     let length = u32::try_from(bytes.len() - 4).ok().filter(|length| *length <= LARGEST);
     let length = length.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
@@ -112,14 +112,14 @@ pub(super) fn read<T: DeserializeOwned>(reader: &mut impl Read) -> io::Result<T>
         return Err(io::ErrorKind::InvalidData.into());
     }
     let mut bytes = Vec::new();
-    // It grows with what comes, not with what is said to come.
+    // Memory grows with what arrives, not with the announced length.
     if reader.take(length.into()).read_to_end(&mut bytes)? < length as usize {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     postcard::from_bytes(&bytes).map_err(io::Error::other)
 }
 
-/// A connection of which nothing is expected for longer than [`SILENCE`]; somebody is told how long it has been silent.
+/// A connection that ends after [`SILENCE`]. `silent` hears how long it has been silent.
 pub(super) struct RankReader<'a, F> {
     stream: &'a TcpStream,
     silent: F,
@@ -127,7 +127,7 @@ pub(super) struct RankReader<'a, F> {
 
 impl<'a, F: FnMut(Duration)> RankReader<'a, F> {
     /// # Errors
-    /// Where the connection has no timeouts.
+    /// If the connection has no timeouts.
     pub fn to(stream: &'a TcpStream, silent: F) -> io::Result<Self> {
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;

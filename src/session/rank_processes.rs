@@ -1,4 +1,4 @@
-//! The processes of the other ranks, as that of rank 0 sees them: a connection to each, by which it asks and hears.
+//! The processes of the other ranks, from the point of view of rank 0: a connection to each.
 
 use std::io::BufReader;
 use std::net::{Shutdown, TcpStream};
@@ -17,19 +17,19 @@ use super::{BuildError, GroupError, Parallel, Setup};
 use vramlab_device::DeviceError;
 use vramlab_train::{Seat, TrainError};
 
-/// How long ranks may take to meet once more. The others wait a little less.
+/// How long ranks may take to meet again. The others wait a little less.
 const AGAIN: Duration = Duration::from_secs(30);
-/// A rank that says nothing for so long is named: two beats are missing.
+/// A rank is reported as silent after this long: two signs of life are missing.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// The processes of all ranks but this one, which is rank 0.
+/// The processes of all ranks except this one, which is rank 0.
 #[derive(Debug)]
 pub struct RankProcesses {
     rendezvous: Rendezvous,
     links: Vec<Arc<Link>>,
-    /// Runs that were begun.
+    /// The number of runs so far.
     rounds: u32,
-    /// Ends the thread that says that this rank is there.
+    /// Ends the thread that sends this rank's signs of life.
     _beating: Sender<()>,
 }
 
@@ -43,20 +43,19 @@ pub(super) struct Link {
     desk: Mutex<Desk>,
 }
 
-/// Where what a process says is to go.
+/// Where the messages of a process go.
 #[derive(Debug, Default)]
 struct Desk {
     round: u32,
     tells: Option<SyncSender<RankReport>>,
-    /// How long nothing has come, where that is long.
+    /// How long the process has been silent, if that is long.
     silence: Option<Duration>,
-    /// Why nothing more comes.
+    /// Why the connection ended.
     gone: Option<Arc<str>>,
 }
 
 impl RankProcesses {
-    /// Waits for all other ranks, and tells them what is to be done, unless one was not given what this rank was.
-    ///
+    /// Waits for all other ranks, and tells them what to do, unless one was given other arguments than this rank.
     /// # Errors
     /// [`RendezvousError`].
     pub fn gather(
@@ -98,7 +97,7 @@ impl RankProcesses {
         Ok(Some(Self { rendezvous: rendezvous.clone(), links, rounds: 0, _beating: beating }))
     }
 
-    /// Says, whenever it is asked, which ranks say nothing and for how long.
+    /// Returns a function that lists the silent ranks and the length of their silence.
     pub fn silent(&self) -> impl Fn() -> Vec<(usize, Duration)> + use<> {
         let links = self.links.clone();
         move || links.iter().filter_map(|link| Some((link.rank, link.lock().silence?))).collect()
@@ -108,10 +107,9 @@ impl RankProcesses {
         &self.links
     }
 
-    /// Has all ranks begin a run whose clocks count from `begun`, and meets them. What they say of it goes to `tells`.
-    ///
+    /// Makes all ranks begin a run whose clocks count from `begun`, and meets them. Their messages about it go to `tells`.
     /// # Errors
-    /// [`GroupError`]: one is gone, or does not come.
+    /// [`GroupError`] if a rank is gone, or does not come.
     pub(super) fn begin(
         &mut self,
         parallel: Parallel,
@@ -135,7 +133,7 @@ impl RankProcesses {
         met.map_err(|error| self.gone().unwrap_or_else(|| GroupError::Refused(error.to_string())))
     }
 
-    /// That a process is gone, where one is.
+    /// The error for a process that is gone, if there is one.
     fn gone(&self) -> Option<GroupError> {
         let (rank, why) = self.links.iter().find_map(|link| Some((link.rank, link.lock().gone.clone()?)))?;
         Some(GroupError::Build { rank, error: BuildError::Device(gone(&why)) })
@@ -146,20 +144,20 @@ impl Drop for RankProcesses {
     fn drop(&mut self) {
         for link in &self.links {
             link.leave();
-            // Their process closes it when it has read that.
+            // The process closes the connection when it has read the message.
             let _ = link.stream.shutdown(Shutdown::Write);
         }
     }
 }
 
-/// What is to be done with ranks that have come.
+/// What ranks that have joined are to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RanksDuty {
     /// They train for a lab.
     Lab,
     /// They train without a screen.
     Run,
-    /// Their cards are not there: this process computes them all, and they wait.
+    /// Their cards are simulated: this process computes them all, and they wait.
     Simulated,
 }
 
@@ -173,7 +171,7 @@ impl RanksDuty {
     }
 }
 
-/// A process that is gone, as a device that is.
+/// The error for a process that is gone, which counts as a lost device.
 pub(super) fn gone(why: &str) -> DeviceError {
     DeviceError::Lost { device: "its process".to_owned(), reason: why.to_owned() }
 }
@@ -185,7 +183,7 @@ impl Link {
 
     fn say(&self, message: &ToRank) {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        // Who hears it finds out that it is gone.
+        // The listener of the connection notices if the process is gone.
         let _ = write(&self.stream, message);
     }
 
@@ -193,36 +191,36 @@ impl Link {
         self.say(&ToRank::Ask(order));
     }
 
-    /// A person has held all ranks for so long, in all.
+    /// Reports the total time for which a person has paused all ranks.
     pub fn held(&self, held: u64) {
         self.say(&ToRank::Held(held));
     }
 
-    /// It is to stop at its next safe point.
+    /// Tells the rank to stop at its next safe point.
     pub fn stop(&self) {
         self.say(&ToRank::Stop);
     }
 
-    /// The lab ends.
+    /// Tells the rank that the lab ends.
     pub fn leave(&self) {
         self.say(&ToRank::Leave);
     }
 
-    /// Nobody listens any more.
+    /// Forgets the listener.
     pub fn forget(&self) {
         self.lock().tells = None;
     }
 
-    /// Tells whoever listens; what nobody waits for is dropped.
+    /// Sends a report to the listener, or drops it if there is none.
     fn tell(&self, told: RankReport) {
         let tells = self.lock().tells.clone();
         if let Some(tells) = tells {
-            // Nobody may be left to hear it.
+            // The receiver may be gone.
             let _ = tells.send(told);
         }
     }
 
-    /// It has said nothing for so long.
+    /// Notes how long the rank has been silent.
     fn note_silence(&self, silence: Duration) {
         if silence >= QUIET {
             self.lock().silence = Some(silence);
@@ -230,7 +228,7 @@ impl Link {
         }
     }
 
-    /// It says something.
+    /// Notes that the rank is no longer silent.
     fn end_silence(&self) {
         let silence = self.lock().silence.take();
         if silence.is_some() {
@@ -238,7 +236,7 @@ impl Link {
         }
     }
 
-    /// Takes what the process says to whoever listens, until nothing more comes.
+    /// Passes the messages of the process on to the listener, until the connection ends.
     fn hear(&self) {
         let silent = |silence: Duration| self.note_silence(silence);
         let why = match RankReader::to(&self.stream, silent) {
@@ -277,7 +275,7 @@ impl Link {
         };
         let _ = self.stream.shutdown(Shutdown::Both);
         if let Some(tells) = tells {
-            // Nobody may be left to hear it.
+            // The receiver may be gone.
             let _ = tells.send(RankReport::Ended(self.rank, Some(why)));
         }
     }
@@ -293,7 +291,7 @@ impl Link {
     }
 }
 
-/// Why a process has no model, as a rank here would say it.
+/// Why a process has no model, as the error of a rank in this process.
 fn unmade(why: Unmade, rank: usize) -> BuildError {
     match why {
         Unmade::Lost(RankFault::Lost { device, reason }) => BuildError::Device(DeviceError::Lost { device, reason }),

@@ -1,4 +1,4 @@
-//! A rank whose lab is in the process of rank 0: it makes its model when that says so, does what it is asked, and tells what happens.
+//! A rank whose lab is in the process of rank 0: it builds its model, obeys orders, and reports events.
 
 use std::io;
 use std::net::TcpStream;
@@ -17,31 +17,31 @@ use super::rendezvous::{Rendezvous, RendezvousError};
 use super::{BuildError, LabSpec, Parallel, of_rank};
 use vramlab_train::{Seat, TrainError};
 
-/// Pieces of news that may wait to be written.
+/// The most reports that may wait to be written.
 const AHEAD: usize = 256;
-/// Events that go together at most.
+/// The most events in a message.
 const TOGETHER: usize = 1 << 14;
-/// How long ranks may take to meet once more.
+/// How long ranks may take to meet again.
 const AGAIN: Duration = Duration::from_secs(20);
 
-/// What rank 0 has this rank do.
+/// What rank 0 makes this rank do.
 #[derive(Debug)]
 pub enum RankDuty {
     /// Train for its lab.
     Lab(RankServer),
     /// Train without a screen.
     Run,
-    /// Wait until its lab has ended, which computes this rank, too.
+    /// Wait until the lab has ended. It computes this rank too.
     Simulated(RankServer),
 }
 
-/// Why a rank can't train for the lab of rank 0 any more.
+/// Why a rank can no longer train for the lab of rank 0.
 #[derive(Debug, Error)]
 pub enum ServeError {
-    /// It is gone.
+    /// The lab is gone.
     #[error("rank 0 is gone, and with it the lab that this rank trained for")]
     Gone,
-    /// A connection, or a thread, can't be had.
+    /// The system can't give a connection or a thread.
     #[error("this rank can't tell rank 0 what it does ({0})")]
     Connection(#[from] io::Error),
 }
@@ -51,11 +51,11 @@ pub enum ServeError {
 pub struct RankServer {
     rendezvous: Rendezvous,
     stream: TcpStream,
-    /// Steps that were asked for.
+    /// The number of steps that were ordered.
     steps: u64,
 }
 
-/// The run under way, for who hears what rank 0 says.
+/// The current run, for the thread that listens to rank 0.
 struct UnderWay {
     shared: Arc<RankClock>,
     seat: Arc<Seat>,
@@ -64,7 +64,7 @@ struct UnderWay {
 impl UnderWay {
     fn stop(&self) {
         self.shared.stop.store(true, Ordering::Relaxed);
-        // Who waits for another rank, or has its device wait, comes back.
+        // Wakes up whoever waits for another rank.
         self.seat.fail();
     }
 }
@@ -74,7 +74,7 @@ fn lock(under_way: &Mutex<Option<UnderWay>>) -> MutexGuard<'_, Option<UnderWay>>
 }
 
 impl RankServer {
-    /// Comes to rank 0, with what this rank was given to do, and hears what it has to do.
+    /// Joins rank 0 with this rank's arguments, and learns what to do.
     ///
     /// # Errors
     /// [`RendezvousError`].
@@ -83,7 +83,7 @@ impl RankServer {
         let first = connections.into_iter().find_map(|(rank, stream)| (rank == 0).then_some(stream));
         let stream = first.ok_or(RendezvousError::Ended)?;
         write(&stream, &FromRank { round: 0, said: RankPayload::Given(given) })?;
-        // Without a buffer: what follows may have come, too.
+        // Read without a buffer, because the following messages may already be there.
         let welcome = read(&mut RankReader::to(&stream, |_| ())?).map_err(|_| RendezvousError::Ended)?;
         let server = Self { rendezvous: rendezvous.clone(), stream, steps: 0 };
         match welcome {
@@ -95,7 +95,7 @@ impl RankServer {
         }
     }
 
-    /// Trains as rank 0 asks, on the device of `spec`, until its lab has ended; how many steps it asked for.
+    /// Trains as rank 0 orders, on the device of `spec`, until the lab has ended. Returns the number of steps.
     ///
     /// # Errors
     /// [`ServeError`].
@@ -109,14 +109,14 @@ impl RankServer {
             next = match next {
                 Some(message @ ToRank::Begin { .. }) => self.run(message, spec, &heard, &under_way)?,
                 Some(ToRank::Leave) => return Ok(self.steps),
-                // What was asked of a run that has ended meanwhile.
+                // An order to a run that has ended meanwhile.
                 Some(_) => heard.recv().ok(),
                 None => return Err(ServeError::Gone),
             };
         }
     }
 
-    /// One run; what rank 0 says behind it.
+    /// Serves one run. Returns the next message from rank 0 after it.
     fn run(
         &mut self,
         begin: ToRank,
@@ -166,14 +166,14 @@ impl RankServer {
         serve(&own, next, &end, &shared);
         drop((end, own));
         *lock(under_way) = None;
-        // A writer that panicked has said so.
+        // A writer that panicked has printed its own message.
         let _ = writer.join();
         self.steps += steps;
         Ok(behind)
     }
 }
 
-/// Hears what rank 0 says until it says no more: what can't wait is done at once, all else is passed on.
+/// Listens to rank 0 until the connection ends. Urgent messages are obeyed at once, all others are passed on.
 fn hear(stream: &TcpStream, hears: &Sender<ToRank>, under_way: &Mutex<Option<UnderWay>>) {
     if let Ok(listening) = RankReader::to(stream, |_| ()) {
         let mut reader = io::BufReader::with_capacity(BUFFER, listening);
@@ -198,9 +198,9 @@ fn hear(stream: &TcpStream, hears: &Sender<ToRank>, under_way: &Mutex<Option<Und
     lock(under_way).iter().for_each(UnderWay::stop);
 }
 
-/// Writes what a rank tells in a run, until it tells no more, and now and then that it is there.
+/// Writes the reports of a run until it ends, and signs of life from time to time.
 fn tell(stream: &TcpStream, round: u32, told: &Receiver<RankReport>) {
-    // Where rank 0 is gone, what is told is nobody's.
+    // If rank 0 is gone, reports have no reader.
     let say = |said| drop(write(stream, &FromRank { round, said }));
     loop {
         let mut next = match told.recv_timeout(BEAT) {
@@ -214,7 +214,7 @@ fn tell(stream: &TcpStream, round: u32, told: &Receiver<RankReport>) {
         while let Some(told_now) = next.take() {
             match told_now {
                 RankReport::Happened(_, mut happened) => {
-                    // What came meanwhile goes with it.
+                    // Later reports are added to the same message.
                     while happened.len() < TOGETHER && next.is_none() {
                         match told.try_recv() {
                             Ok(RankReport::Happened(_, more)) => happened.extend(more),

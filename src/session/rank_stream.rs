@@ -1,4 +1,4 @@
-//! What ranks that run on threads of their own tell, as one stream.
+//! Merges the reports of ranks that run on their own threads into one stream.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -6,33 +6,33 @@ use super::headless::{Follow, Listener};
 use super::interleaved::EventInterleaver;
 use vramlab_model::{Event, Lab, Micros};
 
-/// What a rank tells.
+/// A report of a rank.
 enum StreamMessage {
     Events(usize, Vec<Event>),
-    /// It tells no more.
+    /// The rank has ended.
     Ended(usize),
 }
 
-/// The stream of several ranks, in the order of time. A rank's events are passed on once all others that still run have come as
-/// far.
+/// The stream of several ranks in the order of time. A rank's events are passed on once all other running ranks have
+/// reached the same time.
 pub struct RankStream {
     told: Receiver<StreamMessage>,
     interleaved: EventInterleaver,
-    /// By rank, how far it is.
+    /// For each rank, how far it is.
     runs: Vec<RunState>,
-    /// Their clocks stand alike.
+    /// True once all clocks agree.
     aligned: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RunState {
-    /// Its model is being made.
+    /// Its model is being built.
     Starting,
     Running,
     Ended,
 }
 
-/// A rank's end of the stream: what follows its run.
+/// A rank's end of the stream, which follows its run.
 struct RankFollower {
     rank: usize,
     batch: Vec<Event>,
@@ -45,7 +45,7 @@ impl Follow for RankFollower {
     }
 
     fn caught_up(&mut self) {
-        // Who no longer listens has a reason of its own.
+        // A receiver that is gone has its own reason.
         let _ = self.tells.send(StreamMessage::Events(self.rank, std::mem::take(&mut self.batch)));
     }
 }
@@ -58,7 +58,7 @@ impl Drop for RankFollower {
 }
 
 impl RankStream {
-    /// A stream of so many ranks, and by rank what makes the listener of its run, on the rank's own thread.
+    /// A stream of `ranks` ranks, and for each rank a function that makes its listener, to be called on the rank's own thread.
     #[must_use]
     pub fn of(ranks: usize) -> (Self, Vec<impl FnOnce() -> Listener + Send>) {
         let (tells, told) = channel();
@@ -73,9 +73,9 @@ impl RankStream {
         (Self { told, interleaved, runs: vec![RunState::Starting; ranks], aligned: false }, makers)
     }
 
-    /// Passes on what is told until all ranks have ended.
+    /// Passes on all events until all ranks have ended.
     pub fn pass_on(mut self, mut listener: Listener) {
-        // What ranks tell of steps while the models of others are being made.
+        // Reports about steps from ranks that are ready before others.
         let mut early = Vec::new();
         while let Ok(told) = self.told.recv() {
             match told {
@@ -93,7 +93,7 @@ impl RankStream {
                 continue;
             }
             if !self.aligned {
-                // Each has a clock of its own, and all begin their first step together.
+                // Each rank has its own clock, and all begin their first step together.
                 self.interleaved.align();
                 self.aligned = true;
             }
@@ -123,7 +123,7 @@ impl RankStream {
         self.runs[*rank] == RunState::Starting
     }
 
-    /// The models of all ranks are made.
+    /// True once the models of all ranks are built.
     fn has_begun(&self) -> bool {
         self.runs.iter().all(|run| *run != RunState::Starting)
     }
@@ -147,7 +147,7 @@ mod tests {
             .map(|(rank, make)| {
                 thread::spawn(move || {
                     let mut listener = make();
-                    // Models take unequal time, and one rank ends early.
+                    // Models take different times to build, and one rank ends early.
                     for step in 0..=100 - u64::from(rank) * 40 {
                         let time = u64::from(rank) * 1000 + step * 10;
                         let event = Event::new(Micros(time), EventKind::StepBegin { step });
@@ -165,7 +165,7 @@ mod tests {
         assert!(seen.is_sorted_by_key(|event| event.time));
         let of = |rank| seen.iter().filter(|event| event.device == DeviceIndex(rank)).count();
         assert_eq!([of(0), of(1), of(2)], [101, 61, 21]);
-        // After the first event of each all clocks stand alike.
+        // After the first event of each rank all clocks agree.
         let tenth: Vec<u64> = (0..3)
             .map(|rank| seen.iter().filter(|event| event.device == DeviceIndex(rank)).nth(10).unwrap().time.0)
             .collect();

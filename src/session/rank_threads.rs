@@ -1,5 +1,6 @@
-//! Ranks on real devices: each has a thread here, or is a process of its own. They compute side by side and wait for each other where
-//! they exchange something. Whoever holds the gate hears what they do in the order of time, and holds all of them by not listening.
+//! Ranks on real devices. Each has a thread here, or is a process of its own. They compute side by side and wait for
+//! each other where they exchange data. The holder of the gate gets their events in the order of time, and pauses all
+//! of them by not listening.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -19,14 +20,14 @@ use super::{BuildError, GroupError, LabSpec, PANICKED, Parallel, Setup};
 use vramlab_model::Micros;
 use vramlab_train::{Seat, TrainError};
 
-/// Pieces of news that may wait: ranks that are further ahead of what is told wait, too.
+/// The most reports that may wait. Ranks that are further ahead wait too.
 const AHEAD: usize = 256;
-/// A rank may be busy for long: so often somebody looks at what is asked meanwhile.
+/// A rank may be busy for long: commands are checked this often meanwhile.
 const BEAT: Duration = Duration::from_millis(10);
-/// How long ranks that are to stop may take to come to a safe point, and to close their devices.
+/// How long ranks may take to reach a safe point and to close their devices.
 const PARTING: Duration = Duration::from_millis(1500);
 
-/// All ranks, and what they have told.
+/// All ranks, and their reports.
 pub(super) struct RankThreads {
     /// `None` once nobody listens.
     told: Option<Receiver<RankReport>>,
@@ -35,7 +36,7 @@ pub(super) struct RankThreads {
     ranks: Vec<RankThread>,
     /// Where the first rank of this process meets the others.
     seat: Option<Arc<Seat>>,
-    /// The processes of the others, where they have some.
+    /// The processes of the other ranks, if there are any.
     links: Vec<Arc<Link>>,
     /// Every thread holds the other end until it has ended.
     gone: Receiver<Infallible>,
@@ -52,9 +53,9 @@ struct RankThread {
     reply: Option<Reply>,
     /// Why its process is gone.
     gone: Option<Arc<str>>,
-    /// Its process says nothing: it will not stop soon.
+    /// True if its process is silent and will not stop soon.
     quiet: bool,
-    /// What is to be said of its silence: that it lasts for so long, or has ended.
+    /// A silence to be reported: its length, or `None` if it has ended.
     silent: Option<Option<Duration>>,
 }
 
@@ -76,19 +77,19 @@ impl RankThreads {
         }
     }
 
-    /// A thread for each of these ranks, which makes it, and then does what it is asked.
+    /// Adds a thread for each of these ranks, which builds the rank and then obeys orders.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// If the system can't start a thread.
     pub fn add_all(&mut self, specs: &[LabSpec]) -> io::Result<Vec<Hand>> {
         let seats = Seat::for_all(specs.len());
         specs.iter().zip(&seats).map(|(spec, seat)| self.add(spec, seat)).collect()
     }
 
-    /// A thread for rank 0, whose `spec` this is; the other ranks begin in their processes.
+    /// Adds a thread for rank 0, whose `spec` this is. The other ranks begin in their processes.
     ///
     /// # Errors
-    /// One of them is gone, or does not come; the system gives no thread.
+    /// If a rank is gone or does not come, or the system can't start a thread.
     pub fn add_with(
         &mut self,
         processes: &mut RankProcesses,
@@ -122,13 +123,13 @@ impl RankThreads {
         Ok(Hand::Thread(orders))
     }
 
-    /// What came of making a rank.
+    /// The result of building a rank.
     pub fn take_made(&mut self, number: usize) -> Result<RankFacts, BuildError> {
         let made = self.ranks.get_mut(number).and_then(|rank| rank.made.take());
         made.unwrap_or_else(|| Err(BuildError::Train(self.why_gone(number))))
     }
 
-    /// What a rank has answered; `None` where it has ended without.
+    /// A rank's reply; `None` if it ended without one.
     pub fn take_reply(&mut self, number: usize) -> Option<Reply> {
         self.ranks.get_mut(number)?.reply.take()
     }
@@ -141,8 +142,8 @@ impl RankThreads {
         }
     }
 
-    /// Why a rank that has done what it was asked has ended the work of all since. Its process is gone, as a rule: the others may hear
-    /// that before whoever asks here does.
+    /// Why a rank ended the work of all although it had done its order. Usually its process is gone: the other ranks
+    /// may notice that before this one does.
     pub fn why_ended(&mut self, number: usize) -> TrainError {
         let until = Instant::now() + PARTING;
         while self.ranks.get(number).is_some_and(|rank| !rank.ended) && Instant::now() < until {
@@ -154,37 +155,37 @@ impl RankThreads {
         }
     }
 
-    /// A rank that has said nothing for long, and for how long, or that says something again; once.
+    /// A rank that has been silent for long, and how long, or that is no longer silent. Each is returned once.
     pub fn take_silent(&mut self) -> Option<(usize, Option<Duration>)> {
         self.ranks.iter_mut().enumerate().find_map(|(number, rank)| Some((number, rank.silent.take()?)))
     }
 
-    /// All have been asked something.
+    /// Notes that all ranks have an order.
     pub fn all_are_asked(&mut self) {
         self.ranks.iter_mut().for_each(|rank| rank.busy = !rank.ended);
     }
 
-    /// All begin a step together.
+    /// Notes that all ranks begin a step together.
     pub fn begin_step(&mut self) {
         self.interleaved.await_steps(self.ranks.len());
     }
 
-    /// The rank that has ended the work of all, where one has.
+    /// The rank that ended the work of all, if there is one.
     pub fn failed(&self) -> Option<usize> {
         self.seat.as_ref().and_then(|seat| seat.failed())
     }
 
-    /// Whether some have still to answer.
+    /// True if some ranks have not answered yet.
     pub fn busy(&self) -> bool {
         self.ranks.iter().any(|rank| rank.busy)
     }
 
-    /// Takes what a rank tells, and waits for it a moment; false where none came.
+    /// Takes the next report, waiting for it a moment. Returns false if there was none.
     pub fn hear(&mut self) -> bool {
         let told = match self.told.as_ref().map(|told| told.recv_timeout(BEAT)) {
             Some(Ok(told)) => told,
             Some(Err(RecvTimeoutError::Timeout)) => return false,
-            // This end holds a sender, too: that nobody is left can't be.
+            // This end also holds a sender, so the channel can't be disconnected.
             Some(Err(RecvTimeoutError::Disconnected)) | None => return false,
         };
         match told {
@@ -217,7 +218,7 @@ impl RankThreads {
         true
     }
 
-    /// The next of what happened before the time that all ranks have come to.
+    /// The next event before the time that all ranks have reached.
     pub fn next(&mut self) -> Option<SafePointEvent> {
         let busy = self.ranks.iter().enumerate().filter(|(_, rank)| rank.busy);
         let reached = busy.map(|(number, _)| self.interleaved.reached(number)).min();
@@ -226,7 +227,7 @@ impl RankThreads {
         Some(happened)
     }
 
-    /// A person has held all for so long, until now.
+    /// Notes that a person has paused all ranks for this long, until now.
     pub fn held(&mut self, held: Duration) {
         let held = micros(held);
         if held > 0 {
@@ -237,8 +238,8 @@ impl RankThreads {
         }
     }
 
-    /// Has all stop at their next safe point, and nobody wait for another. What they are asked still counts as asked until they
-    /// have, but not for long.
+    /// Makes all ranks stop at their next safe point, and nobody wait for another. Their orders still count as open
+    /// until they have stopped, but not for long.
     pub fn stop(&mut self) {
         self.end();
         let until = Instant::now() + PARTING;
@@ -247,8 +248,8 @@ impl RankThreads {
         }
     }
 
-    /// Tells the processes of other ranks that the lab ends: where one of them says nothing, this one may be gone before it has
-    /// closed all else.
+    /// Tells the processes of other ranks that the lab ends. This process may end before a silent one has closed
+    /// everything else.
     pub fn leave(&self) {
         self.links.iter().for_each(|link| link.leave());
     }
@@ -256,29 +257,29 @@ impl RankThreads {
     fn end(&self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         self.links.iter().for_each(|link| link.stop());
-        // Who waits for another rank, or has its device wait, comes back.
+        // Wakes up whoever waits for another rank.
         self.seat.iter().for_each(|seat| seat.fail());
     }
 }
 
 impl Drop for RankThreads {
-    /// Devices are closed when this returns, unless one of them takes too long.
+    /// Devices are closed when this returns, unless one takes too long.
     fn drop(&mut self) {
         self.end();
         self.links.iter().for_each(|link| link.forget());
         self.told = None;
         self.alive = None;
-        // Nothing is ever sent: it ends when the last thread does.
+        // Nothing is ever sent: the channel ends with the last thread.
         let _ = self.gone.recv_timeout(PARTING);
     }
 }
 
-/// When a person held all ranks.
+/// When a person paused all ranks.
 #[derive(Debug, Default)]
 struct Pauses {
-    /// Begins and ends of those that are not wholly past, in order.
+    /// The begin and end of recent pauses, in order.
     recent: VecDeque<[u64; 2]>,
-    /// How long the others took.
+    /// The total length of earlier pauses.
     past: u64,
 }
 
@@ -287,7 +288,7 @@ impl Pauses {
         self.recent.push_back([begin, end]);
     }
 
-    /// A time without the pauses before it; times are asked for in order.
+    /// A time without the pauses before it. Calls must come in the order of time.
     fn without(&mut self, time: Micros) -> Micros {
         while let Some([begin, end]) = self.recent.front().copied().filter(|[_, end]| *end <= time.0) {
             self.past += end - begin;

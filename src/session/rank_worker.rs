@@ -1,4 +1,4 @@
-//! What a rank on a real device does by itself: it makes its trainer, does what it is asked, and tells what happens meanwhile.
+//! The work of a rank on a real device: it builds its trainer, obeys orders, and reports events.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -19,43 +19,43 @@ use vramlab_device::Sensors;
 use vramlab_model::Event;
 use vramlab_train::{Answer, Libraries, Observer, SafePoint, Seat, Trainer};
 
-/// What the rank of this number tells.
+/// A report of the rank with this number.
 pub(super) enum RankReport {
     Happened(usize, Vec<SafePointEvent>),
-    /// It has its model, or why it has none.
+    /// It has built its model, or could not.
     Made(usize, Result<RankFacts, BuildError>),
-    /// It has done what it was asked.
+    /// It has done its order.
     Answered(usize, Reply),
-    /// Its process has said nothing for so long; `None`: it says something again.
+    /// Its process has been silent for this long; `None` if it no longer is.
     Silent(usize, Option<Duration>),
-    /// It does nothing more; why, where its process is gone.
+    /// It has ended, with the reason if its process is gone.
     Ended(usize, Option<Arc<str>>),
 }
 
-/// What all ranks of a process see.
+/// The clock that all ranks of a process share.
 pub(super) struct RankClock {
     pub begun: Instant,
     pub stop: AtomicBool,
-    /// Microseconds that a person has held them.
+    /// Total microseconds for which a person has paused them.
     pub held: AtomicU64,
 }
 
 impl RankClock {
-    /// That of a lab which began then.
+    /// The clock of a lab that began at `begun`.
     pub fn since(begun: Instant) -> Arc<Self> {
         Arc::new(Self { begun, stop: AtomicBool::new(false), held: AtomicU64::new(0) })
     }
 }
 
-/// What is known of a rank once it is made.
+/// What is known of a rank once it is built.
 #[derive(Serialize, Deserialize)]
 pub(super) struct RankFacts {
     pub memory: Bytes,
     pub libraries: Libraries,
-    /// They are read where the device is.
+    /// Sensors are read in the process that has the device.
     #[serde(skip)]
     pub sensors: Option<Sensors>,
-    /// For every rank the lowest one that does the same.
+    /// For each rank the lowest one that does the same work.
     pub firsts: Vec<usize>,
 }
 
@@ -70,7 +70,7 @@ impl RankFacts {
     }
 }
 
-/// What a rank says when it ends, also where it panics.
+/// Reports the end of a rank, even after a panic.
 pub(super) struct End {
     pub number: usize,
     pub seat: Arc<Seat>,
@@ -83,12 +83,12 @@ impl Drop for End {
         if thread::panicking() {
             self.seat.fail();
         }
-        // Nobody may be left to hear it.
+        // The receiver may be gone.
         let _ = self.tells.send(RankReport::Ended(self.number, None));
     }
 }
 
-/// Makes a trainer and does with it what `next` asks, until it asks nothing more.
+/// Builds a trainer and obeys the orders of `next` until there are no more.
 pub(super) fn serve(spec: &LabSpec, mut next: impl FnMut() -> Option<RankRequest>, end: &End, shared: &Arc<RankClock>) {
     let observer = Rc::new(RefCell::new(RankObserver {
         number: end.number,
@@ -101,7 +101,7 @@ pub(super) fn serve(spec: &LabSpec, mut next: impl FnMut() -> Option<RankRequest
     let built = spec.build(Box::new(Rc::clone(&observer)));
     let tell = |told| {
         observer.borrow_mut().send();
-        // Nobody may be left to hear it.
+        // The receiver may be gone.
         let _ = end.tells.send(told);
     };
     let mut trainer = match built {
@@ -118,22 +118,22 @@ pub(super) fn serve(spec: &LabSpec, mut next: impl FnMut() -> Option<RankRequest
     }
 }
 
-/// The trainer's end of a rank. Events carry the time since the lab of ranks began, pauses included.
+/// The trainer's observer. Events carry the time since the lab began, including pauses.
 struct RankObserver {
     number: usize,
     tells: SyncSender<RankReport>,
     shared: Arc<RankClock>,
     batch: Vec<SafePointEvent>,
-    /// Microseconds that the common clock is ahead of the device's.
+    /// How many microseconds the common clock is ahead of the device's.
     ahead: Option<u64>,
-    /// Of the time that a person held all, what the trainer knows of.
+    /// How much of the pauses the trainer knows of.
     held: u64,
 }
 
 impl RankObserver {
     fn send(&mut self) {
         if !self.batch.is_empty() {
-            // Nobody may be left to hear it.
+            // The receiver may be gone.
             let _ = self.tells.send(RankReport::Happened(self.number, std::mem::take(&mut self.batch)));
         }
     }
@@ -155,7 +155,7 @@ impl Observer for RankObserver {
         if self.shared.stop.load(Ordering::Relaxed) { Answer::Stop } else { Answer::Continue }
     }
 
-    /// Also of a pause that it spent waiting for another rank.
+    /// Includes a pause that it spent waiting for another rank.
     fn take_held(&mut self) -> Duration {
         let held = self.shared.held.load(Ordering::Relaxed);
         Duration::from_micros(held - std::mem::replace(&mut self.held, held))

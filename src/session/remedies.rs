@@ -1,5 +1,5 @@
-//! What would have made a request fit, and what would lower a peak: each candidate is tried, on a simulated device with the same
-//! memory, before it is advised.
+//! Remedies for failed requests, and flips that would lower a peak. Each candidate is tried on a simulated device with
+//! the same memory before it is advised.
 
 use super::{DeviceChoice, LabSpec, MemoryLimit, Parallel, Scene, Setup, Switch, switches};
 use vramlab_allocator::Settings;
@@ -9,47 +9,47 @@ use vramlab_model::advice::{self, MEASURES, Measure};
 use vramlab_model::{Event, FlipTrials, Remedy, RemedyTrial};
 use vramlab_train::{Answer, Config, Libraries, Observer, OnOom, SafePoint, TrainError};
 
-/// Steps that must go through: optimizer state is born in the first, and the second carries it.
+/// How many steps must go through: the first creates the optimizer state, the second carries it.
 const STEPS: usize = 3;
-/// After so many requests for memory no further candidate is begun: some seconds. What was tried is the same on every machine, and so is
-/// a recording of it.
+/// After this many requests for memory, which take some seconds, no further candidate is tried. Counting requests makes
+/// the trials, and so recordings of them, the same on every machine.
 const MOST_REQUESTS: u64 = 300_000;
-/// Remedies that fit, and that are enough to choose from.
+/// How many remedies that fit are enough to choose from.
 const ENOUGH: usize = 4;
 /// The switch that makes a run leak.
 const LEAK: &str = "retain";
-/// The card whose libraries and driver a trial has.
+/// The card whose libraries and driver a trial uses.
 const CARD: &str = "h200";
 
-/// A run under which other switches are tried, because it ran out of memory or to know what they would save.
+/// A run on which other switches are tried, because it ran out of memory or to know what they would save.
 #[derive(Clone, Debug)]
 pub struct Shortage {
     /// What is trained.
     pub spec: LabSpec,
-    /// How, when memory ran out.
+    /// The switches when memory ran out.
     pub setup: Setup,
-    /// Memory of the device.
+    /// The device's memory.
     pub memory: Bytes,
-    /// What PyTorch's libraries would see of it.
+    /// What PyTorch's libraries see of the device.
     pub libraries: Libraries,
-    /// Steps finished before: a leak shows only after several.
+    /// Steps finished before, because a leak shows only after several.
     pub steps: u64,
 }
 
 impl Shortage {
-    /// Tries what may help, the gentlest first; stops when enough helped, or time is up.
+    /// Tries remedies, the gentlest first. Stops when enough helped or time is up.
     #[must_use]
     pub fn try_remedies(&self) -> Vec<RemedyTrial> {
         let mut requests = 0;
         let mut tried: Vec<RemedyTrial> = Vec::new();
         for (remedy, setup) in self.candidates() {
             let fits = tried.iter().filter(|tried| tried.fits).count();
-            // With a leak anything but its end would fit for some steps only.
+            // With a leak, any other remedy would fit for some steps only.
             let leak_ends = tried.iter().any(|tried| tried.fits && switch_of(&tried.remedy) == Some(LEAK));
             if fits >= ENOUGH || leak_ends || requests > MOST_REQUESTS {
                 break;
             }
-            // Of one switch the first value that helps is kept, else the last that did not.
+            // For each switch, the first value that helps is kept, or else the last one that did not.
             let same =
                 |tried: &RemedyTrial| switch_of(&tried.remedy) == switch_of(&remedy) && switch_of(&remedy).is_some();
             if tried.iter().any(|tried| tried.fits && same(tried)) {
@@ -88,13 +88,13 @@ impl Shortage {
         all
     }
 
-    /// What each flip that may lower the peak of a step does to it; `None` where not even the run as it is can be tried.
+    /// What each flip that may lower a step's peak does to it; `None` if not even the current run can be tried.
     #[must_use]
     pub fn weigh(&self) -> Option<FlipTrials> {
         self.weigh_while(&|| true)
     }
 
-    /// The same for as long as somebody `wants` it: `None` once nobody does.
+    /// Like [`Shortage::weigh`], as long as somebody `wants` the result; `None` once nobody does.
     pub(super) fn weigh_while<W: Fn() -> bool + Clone + 'static>(&self, wants: &W) -> Option<FlipTrials> {
         let mut requests = 0;
         let peak = self.attempt(&self.setup, &mut requests, wants)?.ok()?.allocated;
@@ -123,8 +123,8 @@ impl Shortage {
         Some((remedy, setup))
     }
 
-    /// The same steps under `setup`: what they took at most, or that they did not go through. `None` where they can't be
-    /// tried, or nobody `wants` to know any more. Adds up what they asked for.
+    /// Runs the same steps under `setup`. Returns their peaks, or that they failed; `None` if they can't be tried, or
+    /// nobody `wants` the result any more. Adds up their requests.
     fn attempt<W: Fn() -> bool + Clone + 'static>(
         &self,
         setup: &Setup,
@@ -164,7 +164,7 @@ impl Shortage {
     }
 }
 
-/// Ends a step that nobody wants any more.
+/// Ends a step whose result nobody wants any more.
 struct While<W>(W);
 
 impl<W: Fn() -> bool> Observer for While<W> {
@@ -175,13 +175,13 @@ impl<W: Fn() -> bool> Observer for While<W> {
     }
 }
 
-/// The most that some steps took.
+/// The peaks of some steps.
 struct Peaks {
     allocated: Bytes,
     reserved: Bytes,
 }
 
-/// The kind of a remedy: one of each kind is shown.
+/// The switch that a remedy flips. One remedy is shown per switch.
 fn switch_of(remedy: &Remedy) -> Option<&str> {
     match remedy {
         Remedy::Flip { switch, .. } => Some(switch),
@@ -196,7 +196,7 @@ fn switch_of(remedy: &Remedy) -> Option<&str> {
     }
 }
 
-/// Remedies that were tried on one rank, for all of them.
+/// Remedies that were tried on one rank, in terms of all ranks.
 pub(super) fn of_all_ranks(tried: Vec<RemedyTrial>, parallel: Parallel) -> Vec<RemedyTrial> {
     let ranks = if parallel.parallelism.splits_batch() { parallel.ranks } else { 1 };
     let of_all = |tried: RemedyTrial| match tried.remedy {

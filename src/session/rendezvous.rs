@@ -1,5 +1,5 @@
-//! How ranks that are processes of their own find each other: rank 0 listens where all know, hears from each where it can be
-//! reached, and tells all.
+//! How ranks in separate processes find each other: rank 0 listens at a known place, learns from each rank where it can
+//! be reached, and tells all.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -15,41 +15,41 @@ use vramlab_train::{Seat, World};
 
 /// How long to wait for the other ranks.
 pub const PATIENCE: Duration = Duration::from_secs(120);
-/// Ports that are tried: another program may have the first ones.
+/// How many ports are tried, because another program may have the first ones.
 const PORTS: u16 = 16;
-/// How long a program that answers may take for a word.
+/// How long a program that accepts may take to answer.
 const WORD: Duration = Duration::from_secs(2);
-/// How often it is tried again.
+/// How long to wait before the next attempt.
 const AGAIN: Duration = Duration::from_millis(50);
-/// What each connection begins with: what this is, and which form of it.
+/// The first bytes of each connection: the program and the version of its protocol.
 const MAGIC: [u8; 8] = *b"vramlab1";
-/// Bytes of a text at most.
+/// The most bytes of a text.
 const TEXT: usize = 4096;
 
-/// Where ranks meet.
+/// Where the ranks of a run meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rendezvous {
-    /// Which rank this is, of how many.
+    /// The number of this rank, and the number of ranks.
     pub world: World,
-    /// A name or an address of the host of rank 0.
+    /// The name or address of rank 0's host.
     pub host: String,
-    /// The first port that rank 0 may listen at.
+    /// The first port that rank 0 may listen on.
     pub port: u16,
-    /// What tells this run from others that meet there.
+    /// Tells this run from others that meet there.
     pub run: String,
 }
 
 /// Why ranks did not meet.
 #[derive(Debug, Error)]
 pub enum RendezvousError {
-    /// The host is not known.
+    /// The host's name can't be resolved.
     #[error(
         "the host of rank 0, '{host}', can't be found ({error}); set MASTER_ADDR to a name or an address that all ranks reach"
     )]
     Host {
-        /// Its name.
+        /// The host's name.
         host: String,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
     /// Rank 0 can't listen.
@@ -57,39 +57,39 @@ pub enum RendezvousError {
         "rank 0 can't listen on {host} at port {port} or the {PORTS} that follow ({error}); set MASTER_PORT to a free one"
     )]
     Listen {
-        /// Where.
+        /// The address.
         host: String,
         /// The first port.
         port: u16,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
-    /// Somebody did not come.
+    /// A rank did not come.
     #[error("{missing} of {world} did not come within {} s; start all ranks, with the same MASTER_ADDR and MASTER_PORT", patience.as_secs())]
     Missing {
-        /// Who.
+        /// The missing ranks.
         missing: String,
-        /// Of so many.
+        /// The number of ranks.
         world: usize,
-        /// How long they were waited for.
+        /// How long the others waited.
         patience: Duration,
     },
     /// Rank 0 ended the meeting.
     #[error("rank 0 ended before all ranks had come; its own message says why")]
     Ended,
-    /// Two processes say that they are the same rank.
+    /// Two processes claim the same rank.
     #[error("two processes are rank {0}; give each a rank of its own, from 0 on")]
     Twice(usize),
-    /// Ranks were asked for different things.
+    /// Ranks were given different arguments.
     #[error("ranks 0 and {0} were given different arguments; start all ranks with the same")]
     Differ(usize),
-    /// Something else about a connection.
+    /// Another error of a connection.
     #[error("ranks can't be connected ({0})")]
     Connection(#[from] io::Error),
 }
 
 impl Rendezvous {
-    /// Waits for all ranks, but no longer than `patience`.
+    /// Waits for all ranks, for `patience` at most.
     ///
     /// # Errors
     /// [`RendezvousError`].
@@ -97,7 +97,7 @@ impl Rendezvous {
         self.meet_unless(patience, &|| false)
     }
 
-    /// The same, but waits no longer when it is `in_vain`.
+    /// Like [`Rendezvous::meet`], but stops waiting once it is `in_vain`.
     pub(super) fn meet_unless(
         &self,
         patience: Duration,
@@ -107,7 +107,7 @@ impl Rendezvous {
         Ok(Seat::among(self.world, self.come(&clock)?)?)
     }
 
-    /// Waits for all ranks, but no longer than `patience`; a connection to each.
+    /// Waits for all ranks, for `patience` at most. Returns a connection to each.
     pub(super) fn connect(&self, patience: Duration) -> Result<Vec<(usize, TcpStream)>, RendezvousError> {
         self.come(&WaitingTime { until: Instant::now() + patience, patience, in_vain: &|| false })
     }
@@ -116,7 +116,7 @@ impl Rendezvous {
         if self.world.rank() == 0 { self.gather(clock) } else { self.join(clock) }
     }
 
-    /// Where the ranks of a lab meet: for its screen, or for its run of this number.
+    /// Where the ranks of a lab meet: for its screen, or for its run with this number.
     pub(super) fn of_lab(&self, round: u32) -> Self {
         Self { run: format!("{} lab {round}", self.run), ..self.clone() }
     }
@@ -130,7 +130,7 @@ impl Rendezvous {
         self.port..=self.port.saturating_add(PORTS)
     }
 
-    /// Rank 0's part: it listens, and tells each where the others are.
+    /// The part of rank 0: listens, and tells each rank where the others are.
     fn gather(&self, clock: &WaitingTime<'_>) -> Result<Vec<(usize, TcpStream)>, RendezvousError> {
         let size = self.world.size();
         let listener = self.listen()?;
@@ -138,7 +138,7 @@ impl Rendezvous {
         while came.iter().skip(1).any(Option::is_none) {
             let missing = || clock.missing(ranks((1..size).filter(|rank| came[*rank].is_none())), size);
             let (mut stream, from) = clock.accept(&listener, missing)?;
-            // Who is no rank of this run is turned away.
+            // A process that is not a rank of this run is turned away.
             let Some((rank, port)) = self.admit(&mut stream) else { continue };
             if came[rank].as_ref().is_some_and(|(earlier, _)| is_open(earlier)) {
                 return Err(RendezvousError::Twice(rank));
@@ -167,7 +167,7 @@ impl Rendezvous {
                     Err(error) => why = error,
                 }
             }
-            // The address may be one that only others see.
+            // The address may be one that only others can use.
             if why.kind() == io::ErrorKind::AddrNotAvailable {
                 match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).or_else(|_| TcpListener::bind(("0.0.0.0", port)))
                 {
@@ -179,7 +179,7 @@ impl Rendezvous {
         Err(RendezvousError::Listen { host: self.host.clone(), port: self.port, error: why })
     }
 
-    /// Which rank somebody is that has come, and the port where it listens; `None` for who does not belong here.
+    /// The rank of a new connection, and the port where it listens; `None` if it does not belong to this run.
     fn admit(&self, stream: &mut TcpStream) -> Option<(usize, u16)> {
         stream.set_read_timeout(Some(WORD)).ok()?;
         let mut magic = [0; MAGIC.len()];
@@ -192,7 +192,7 @@ impl Rendezvous {
         Some((rank, u16::try_from(port).ok()?))
     }
 
-    /// The part of all others: they say where they listen, and connect to those before them.
+    /// The part of the other ranks: they report where they listen, and connect to the ranks before them.
     fn join(&self, clock: &WaitingTime<'_>) -> Result<Vec<(usize, TcpStream)>, RendezvousError> {
         let (own, size) = (self.world.rank(), self.world.size());
         let (mut first, listener) = self.reach_first(clock)?;
@@ -236,12 +236,12 @@ impl Rendezvous {
         Ok(connections)
     }
 
-    /// A connection to rank 0, and where this rank listens for others.
+    /// A connection to rank 0, and the listener for other ranks.
     fn reach_first(&self, clock: &WaitingTime<'_>) -> Result<(TcpStream, TcpListener), RendezvousError> {
         loop {
             for port in self.ports() {
                 for address in self.addresses(port)? {
-                    // What listens there need not be rank 0.
+                    // Another program may listen there.
                     if let Ok(reached) = self.greet(address) {
                         return Ok(reached);
                     }
@@ -273,11 +273,11 @@ impl Rendezvous {
     }
 }
 
-/// How long there is to wait.
+/// How long to wait.
 struct WaitingTime<'a> {
     until: Instant,
     patience: Duration,
-    /// Whether somebody who is waited for can't come.
+    /// True if a rank that is waited for can't come.
     in_vain: &'a dyn Fn() -> bool,
 }
 
@@ -294,7 +294,7 @@ impl WaitingTime<'_> {
         RendezvousError::Missing { missing, world, patience: self.patience }
     }
 
-    /// The next who comes.
+    /// The next connection.
     fn accept(
         &self,
         listener: &TcpListener,
@@ -316,26 +316,27 @@ impl WaitingTime<'_> {
     }
 }
 
-/// Whether both ends are one. Where nobody listens at a port that the system gives to whoever connects, it may give a connection the
-/// very port that it is to reach, which then hears its own words: one of some thousands of attempts, and a rank makes hundreds a second.
+/// True if both ends are the same socket. If nobody listens at a port from the range that the system gives to
+/// connecting sockets, a connection may get the very port that it wants to reach, and then reads its own words. That
+/// happens once in some thousand attempts, and a rank makes hundreds per second.
 fn meets_itself(stream: &TcpStream) -> bool {
     matches!((stream.local_addr(), stream.peer_addr()), (Ok(own), Ok(other)) if own == other)
 }
 
-/// Whether the other end is still there: who waited too long for an answer comes again.
+/// True if the other end is still there. A rank that waited too long for an answer tries again.
 fn is_open(stream: &TcpStream) -> bool {
     let looked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
     let open = matches!(&looked, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
     open && stream.set_nonblocking(false).is_ok()
 }
 
-/// Numbers of ranks in words.
+/// Rank numbers in words.
 fn ranks(numbers: impl IntoIterator<Item = usize>) -> String {
     let numbers: Vec<String> = numbers.into_iter().map(|rank| rank.to_string()).collect();
     format!("rank{} {}", if numbers.len() == 1 { "" } else { "s" }, numbers.join(", "))
 }
 
-/// What only the ranks of this run know.
+/// A secret that only the ranks of this run know.
 fn token() -> [u8; 16] {
     let random = || RandomState::new().build_hasher().finish();
     let mut token = [0; 16];
@@ -369,7 +370,7 @@ fn number(stream: &mut TcpStream) -> io::Result<u32> {
 mod tests {
     use super::*;
 
-    /// A port that nothing had a moment ago.
+    /// A port that was free a moment ago.
     fn port() -> u16 {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         port.min(u16::MAX - PORTS)
@@ -382,7 +383,7 @@ mod tests {
     #[test]
     fn ranks_meet_beside_another_run_and_a_stranger_at_their_port() {
         let port = port();
-        // The first port is a stranger's, who says nothing; two runs share the others.
+        // The first port belongs to another program, which never answers; two runs share the others.
         let stranger = TcpListener::bind(("127.0.0.1", port));
         let ranks: Vec<_> = ["one", "two"]
             .into_iter()
@@ -400,10 +401,10 @@ mod tests {
         drop(stranger);
     }
 
-    /// Where nobody listens, a connection may meet itself. Of so many attempts two do on Linux, on average.
+    /// A connection to a port without a listener may reach itself. Of this many attempts two do on Linux, on average.
     #[test]
     fn a_rank_that_hears_its_own_words_has_not_reached_rank_0() {
-        // Linux gives even ports to those who connect.
+        // Linux gives even ports to connecting sockets.
         let port = port() & !1;
         let joins = of(2, 1, port, "alone");
         let address = SocketAddr::from(([127, 0, 0, 1], port));

@@ -1,4 +1,4 @@
-//! Everything that can be switched, as one value: the configuration of training and the bounds of memory.
+//! Everything that can be switched, as one value: the training configuration and the bounds of memory.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +13,7 @@ use vramlab_train::Config;
 /// The most that the allocator may reserve.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum MemoryLimit {
-    /// So many bytes.
+    /// This many bytes.
     Bytes(Bytes),
     /// A share of the device's memory (`torch.cuda.set_per_process_memory_fraction`), above 0 and up to 1.
     Fraction(f64),
@@ -57,28 +57,28 @@ impl fmt::Display for MemoryLimit {
 /// Everything that can be switched.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Setup {
-    /// How it trains.
+    /// The training configuration.
     pub config: Config,
-    /// The most that may be reserved; `None`: what the device has.
+    /// The most that may be reserved; `None` for all of the device's memory.
     pub limit: Option<MemoryLimit>,
-    /// The allocator settings that were asked for last, in PyTorch's syntax; empty: its defaults.
+    /// The allocator settings last asked for, in PyTorch's syntax; empty for the defaults.
     pub alloc_conf: Arc<str>,
-    /// Whose allocator it is: no switch, but it decides which settings there are.
+    /// The version of PyTorch whose allocator is used. Not a switch, but it decides which settings exist.
     pub torch: TorchVersion,
 }
 
 impl Setup {
-    /// A configuration on all of the device's memory, with the allocator's defaults.
+    /// A configuration with all of the device's memory and the allocator's defaults.
     #[must_use]
     pub fn new(config: Config) -> Self {
         Self { config, limit: None, alloc_conf: "".into(), torch: TorchVersion::default() }
     }
 }
 
-/// Whether that version of PyTorch would take these allocator settings.
+/// Checks whether that version of PyTorch would accept these allocator settings.
 ///
 /// # Errors
-/// A sentence: what is wrong with them.
+/// A sentence that says what is wrong with them.
 pub fn check_settings(torch: TorchVersion, text: &str) -> Result<(), String> {
     Settings::parse_for(torch, text).map(drop).map_err(|error| error.to_string())
 }

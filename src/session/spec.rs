@@ -1,4 +1,4 @@
-//! What a lab is made of.
+//! The description of a lab.
 
 use std::sync::Arc;
 
@@ -20,26 +20,26 @@ use vramlab_workload::{
     WorkloadEntry, WorkloadGroup,
 };
 
-/// Where to train.
+/// The device to train on.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum DeviceChoice {
     /// The processor.
     #[default]
     Cpu,
-    /// An NVIDIA GPU, by its number among the visible ones.
+    /// An NVIDIA GPU, by its index among the visible ones.
     Cuda(u32),
     /// A simulated GPU.
     Sim(Box<Card>),
 }
 
 impl DeviceChoice {
-    /// The best that works here: the first GPU where CUDA can train, else the processor. Cheap: opens nothing.
+    /// The best device here: the first GPU if CUDA can train on it, otherwise the processor. Cheap: opens nothing.
     #[must_use]
     pub fn best() -> Self {
         if cuda::usable(0).is_ok() { Self::Cuda(0) } else { Self::Cpu }
     }
 
-    /// Whose figures a run on it has.
+    /// The kind of device that a run's figures come from.
     #[must_use]
     pub const fn kind(&self) -> DeviceKind {
         match self {
@@ -49,7 +49,7 @@ impl DeviceChoice {
         }
     }
 
-    /// What it has, and how much of it is free before anything runs; `None` where only the device knows.
+    /// Its memory, and how much is free before anything runs; `None` if only the device knows.
     fn memory(&self) -> Option<DeviceMemory> {
         match self {
             Self::Sim(card) => {
@@ -59,10 +59,10 @@ impl DeviceChoice {
         }
     }
 
-    /// Opens the device; says what PyTorch's libraries would see of it.
+    /// Opens the device. Also returns what PyTorch's libraries would see of it.
     ///
     /// # Errors
-    /// What the device says of why it can't be used.
+    /// The device's own explanation why it can't be used.
     pub fn open(&self) -> Result<(Box<dyn Device>, Libraries), DeviceError> {
         Ok(match self {
             Self::Cpu => {
@@ -87,52 +87,52 @@ impl DeviceChoice {
     }
 }
 
-/// What to train, how, and where. Becomes a [`Trainer`] on the thread that trains.
+/// What to train, how, and on which device. Becomes a [`Trainer`] on the thread that trains.
 #[derive(Clone, Debug)]
 pub struct LabSpec {
     /// The workload.
     pub workload: WorkloadEntry,
-    /// Sizes over the workload's own.
+    /// Sizes that override the workload's own.
     pub sizes: Sizes,
-    /// What it trains on.
+    /// The training data.
     pub data: Data,
-    /// Seed of everything random.
+    /// The seed of all random numbers.
     pub seed: u64,
     /// The switches at the start.
     pub config: Config,
-    /// Where.
+    /// The device.
     pub device: DeviceChoice,
-    /// How fast the clock of a simulated device runs.
+    /// The speed of a simulated device's clock.
     pub speed: Speed,
     /// The allocator's settings.
     pub settings: Settings,
-    /// The same as they were written.
+    /// The allocator's settings as they were written.
     pub alloc_conf: Arc<str>,
-    /// The most that may be reserved.
+    /// The most that may be reserved; `None` for all of the device's memory.
     pub limit: Option<MemoryLimit>,
-    /// Steps to train; endless without.
+    /// The number of steps; `None` to train without end.
     pub steps: Option<u64>,
-    /// It rests before its first step until a command lets it go on.
+    /// True if the run pauses before its first step until a command lets it go on.
     pub rests: bool,
-    /// Run the model so instead of training it.
+    /// Runs the model like this instead of training it.
     pub inference: Option<InferencePlan>,
-    /// Its weights come from a checkpoint, loaded so.
+    /// Loads the weights from a checkpoint like this.
     pub load: Option<CheckpointLoad>,
-    /// One segment is taken before anything else, so large, and kept: a pool that the rest is cut from.
+    /// The size of a segment that is allocated before anything else and kept, as a pool from which the rest is cut.
     pub preallocate: Option<MemoryLimit>,
-    /// Time every kernel by itself, and write it there.
+    /// Times every kernel by itself, and writes the times here.
     pub kernels: Option<KernelTimes>,
-    /// Ranks of the device train together; the batch is that of all.
+    /// How ranks train together on the device. The batch is that of all ranks.
     pub parallel: Option<Parallel>,
-    /// Each of them is a process of its own.
+    /// True if each rank is a process of its own.
     pub apart: bool,
-    /// Its place among several ranks; its batch is this rank's then.
+    /// Its place among several ranks. The batch is then this rank's own.
     pub member: Option<Member>,
     /// Where it meets the other ranks, on a device that holds bytes.
     pub seat: Option<Arc<Seat>>,
-    /// When the stages of a simulated pipeline work, the same for all of its ranks.
+    /// When the stages of a simulated pipeline work. Shared by all of its ranks.
     pub timetable: Option<Arc<Timetable>>,
-    /// Which device of the run it is: all of its events say so.
+    /// The index of the device in the run, which all of its events carry.
     pub index: DeviceIndex,
 }
 
@@ -142,7 +142,7 @@ pub enum BuildError {
     /// The device can't be used.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The workload can't be made.
+    /// The workload can't be built.
     #[error(transparent)]
     Workload(#[from] CatalogError),
     /// The model does not fit.
@@ -150,18 +150,18 @@ pub enum BuildError {
     TooSmall {
         /// The workload.
         name: String,
-        /// What there is.
+        /// The available memory.
         limit: Bytes,
-        /// What failed.
+        /// The error.
         cause: TrainError,
     },
-    /// Anything else that training refused.
+    /// Any other error of training.
     #[error(transparent)]
     Train(TrainError),
 }
 
 impl BuildError {
-    /// The device is gone.
+    /// True if the device is gone.
     pub(super) const fn lost(&self) -> bool {
         matches!(
             self,
@@ -211,7 +211,7 @@ impl LabSpec {
         Setup { config: self.config, limit: self.limit, alloc_conf: Arc::clone(&self.alloc_conf), torch }
     }
 
-    /// The same with the switches as they are now, from the start.
+    /// The same run from the start, with the current switches.
     pub(super) fn under(self, setup: &Setup) -> Self {
         Self {
             config: setup.config,
@@ -223,19 +223,19 @@ impl LabSpec {
         }
     }
 
-    /// The same on the processor, from the start, with the switches as they are now.
+    /// The same run on the processor from the start, with the current switches.
     pub(super) fn on_processor(self, setup: &Setup) -> Self {
-        // A pool as large as a part of the GPU was meant for the GPU.
+        // A pool sized as a share of the GPU was meant for the GPU.
         Self { device: DeviceChoice::Cpu, preallocate: None, apart: false, ..self.under(setup) }
     }
 
-    /// What is told first of a run of it: what it trains, and what the device has where that is known.
+    /// The first events of a run: what it trains, and the device's memory if that is known.
     pub(super) fn beginning(&self) -> impl Iterator<Item = EventKind> {
         let memory = self.memory().map(EventKind::DeviceMemory);
         std::iter::once(EventKind::Begin(Arc::new(self.about(None)))).chain(memory)
     }
 
-    /// The words of the header: parameters, and the switches in force, are known once there is a trainer.
+    /// The description in the header. Parameters, and the switches in force, are known once there is a trainer.
     #[must_use]
     pub fn about(&self, trainer: Option<&Trainer>) -> About {
         let parameters = trainer.map_or_else(String::new, |trainer| match trainer.parameter_count() {
@@ -285,13 +285,13 @@ impl LabSpec {
         }
     }
 
-    /// Holds a run of this back as it wants; a real device runs as fast as it can.
+    /// The pace of a run of this spec; a real device runs as fast as it can.
     #[must_use]
     pub fn pace(&self) -> Pace {
         Pace::new(if matches!(self.device, DeviceChoice::Sim(_)) { self.speed } else { Speed::Max })
     }
 
-    /// What throughput counts.
+    /// The unit of throughput.
     #[must_use]
     pub fn items(&self) -> Items {
         match self.workload.group() {
@@ -301,8 +301,8 @@ impl LabSpec {
         }
     }
 
-    /// What a device has, and how much of it is free before anything runs; `None` where only the device knows. Beside a rank's context
-    /// NCCL takes some.
+    /// The device's memory, and how much is free before anything runs; `None` if only the device knows. NCCL takes some
+    /// in addition to a rank's context.
     #[must_use]
     pub fn memory(&self) -> Option<DeviceMemory> {
         match &self.device {
@@ -313,7 +313,7 @@ impl LabSpec {
         }
     }
 
-    /// Opens the device, makes the model and its data.
+    /// Opens the device, and builds the model and its data.
     ///
     /// # Errors
     /// See [`BuildError`].
@@ -326,7 +326,7 @@ impl LabSpec {
         self.build_on(device, libraries, observer, false)
     }
 
-    /// The same on a device that is open. Where it is `watched`, nothing may reach beyond live blocks.
+    /// Builds on a device that is already open. If it is `watched`, nothing may access memory outside live blocks.
     pub(super) fn build_on(
         &self,
         device: Box<dyn Device>,

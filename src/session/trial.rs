@@ -1,8 +1,8 @@
-//! Trains a workload under one combination of switches after the other, and says where that went wrong.
+//! Trains a workload under one combination of switches after the other, and reports what went wrong.
 //!
-//! A step runs as the workload is, then the combination is put in force as keys would do it, then two more steps run.
-//! Nothing may reach beyond live blocks meanwhile. Where the losses are known, from a processor that computes the same
-//! without the switches that only move memory, they must be the same.
+//! A step runs with the workload's own switches, then the combination is put in force as keys would do it, then two
+//! more steps run. Meanwhile nothing may access memory outside live blocks. If the losses are known, from a processor
+//! that computes the same without the switches that only move memory, they must be equal.
 
 use std::collections::HashMap;
 
@@ -17,32 +17,32 @@ use vramlab_train::{
 };
 use vramlab_workload::Architecture;
 
-/// Steps of each combination.
+/// Steps per combination.
 const STEPS: usize = 2;
 
-/// What a workload came to.
+/// The results for a workload.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Trials {
     /// The workload.
     pub workload: String,
-    /// Combinations that trained.
+    /// The number of combinations that trained.
     pub trained: usize,
-    /// Of them, those whose losses were compared.
+    /// How many of these had their losses compared.
     pub compared: usize,
-    /// Combinations that ran out of memory, which is an answer.
+    /// The number of combinations that ran out of memory, which is a valid result.
     pub out_of_memory: usize,
-    /// Combinations that are refused: a batch too small for batch norm, an attention kernel or a product in 8 bits that does not
-    /// take the inputs.
+    /// The number of combinations that were refused: a batch too small for batch norm, or an attention kernel or a
+    /// product in 8 bits that does not accept the inputs.
     pub refused: usize,
-    /// The largest difference of a loss, relative to the tolerance of its precision: 1 is still right.
+    /// The largest deviation of a loss, relative to the tolerance of its precision: up to 1 is correct.
     pub worst: f64,
-    /// What went wrong: the combination, and a sentence.
+    /// Failures: the combination, and a sentence.
     pub failures: Vec<(String, String)>,
     /// Why the rest was not tried.
     pub ended: Option<String>,
 }
 
-/// How far losses may differ from the processor's, relative: sums in another order, in the precision of the products.
+/// The relative tolerance of losses compared with the processor's: sums in another order, in the precision of the products.
 const fn tolerance(config: &Config) -> f64 {
     match (config.amp, config.tf32) {
         (Amp::Off, Tf32::Off) => 1e-3,
@@ -51,22 +51,23 @@ const fn tolerance(config: &Config) -> f64 {
     }
 }
 
-/// Values that a norm over the batch needs of a channel for losses to be compared: over fewer, rounding alone decides the
-/// signs of what comes out. (Of two equal values the normed ones are 0, of two nearly equal ones ±1.)
+/// How many values a norm over the batch must have per channel for losses to be compared. With fewer, rounding alone
+/// decides the signs of the results. (Two equal values are normalised to 0, two nearly equal ones to ±1.)
 const STEADY_NORM: usize = 16;
 
-/// Whether a norm over the samples of a batch makes no more of roundings than other ops do: not of those of TF32, which the
-/// processor does not have.
+/// True if a norm over the samples of a batch amplifies rounding no more than other ops do. TF32, which the processor
+/// does not have, is an exception.
 fn is_steady(config: &Config, device: &DeviceChoice) -> bool {
     let same = matches!(device, DeviceChoice::Cpu) || config.tf32 == Tf32::Off || config.amp != Amp::Off;
     same && config.micro_batch() >= STEADY_NORM
 }
 
-/// `config` without what moves memory and leaves the arithmetic as it is. Whether batches are page-locked decides how many
-/// are made ahead, so which ones a flip drops; another form of the optimizer begins with another state.
+/// `config` without the switches that move memory and don't change the arithmetic. Page-locking stays, because it
+/// decides how many batches are made ahead, and so which ones a flip drops. The form of the optimizer stays, because
+/// another form begins with another state.
 ///
-/// Fused ops round less often, which a norm over the samples of a batch (`norms_samples`) makes much of. A reentrant checkpoint around what
-/// is given the data themselves (`blocks_take_data`) trains nothing of it, as in PyTorch.
+/// Fused ops round less often, and a norm over the samples of a batch (`norms_samples`) amplifies that. A reentrant
+/// checkpoint around a block that takes the data itself (`blocks_take_data`) trains nothing in it, as in PyTorch.
 fn arithmetic_of(config: &Config, norms_samples: bool, blocks_take_data: bool) -> Config {
     let trains_less = blocks_take_data && config.checkpointing.is_reentrant();
     Config {
@@ -86,10 +87,10 @@ fn arithmetic_of(config: &Config, norms_samples: bool, blocks_take_data: bool) -
     }
 }
 
-/// Tries `combinations` of `spec`, telling `progress` of each; `compares` with the processor's losses.
+/// Tries `combinations` of `spec`, and reports each to `progress`. If `compares`, losses are compared with the processor's.
 ///
 /// # Errors
-/// What keeps the device or the workload from being used at all.
+/// The error if the device or the workload can't be used at all.
 pub fn try_all(
     spec: &LabSpec,
     combinations: &[Combination],
@@ -143,7 +144,7 @@ pub fn try_all(
             }
         };
         trials.compared += 1;
-        // Where training diverges on the processor too, nothing can be said of what follows.
+        // If training diverges on the processor too, later losses can't be compared.
         let sane = expected.iter().zip(&losses).take_while(|(expected, _)| expected.is_finite());
         let share = sane.map(|(expected, found)| {
             let difference = f64::from((expected - found).abs()) / f64::from(expected.abs()).max(1e-3);
@@ -159,7 +160,7 @@ pub fn try_all(
     Ok(trials)
 }
 
-/// A device that one trainer after the other has: opening a GPU takes long.
+/// A device that one trainer after the other uses, because opening a GPU takes long.
 struct OpenDevice {
     device: Option<Box<dyn Device>>,
     libraries: Libraries,
@@ -171,7 +172,7 @@ impl OpenDevice {
         Ok(Self { device: Some(device), libraries })
     }
 
-    /// The losses of a usual step and of [`STEPS`] under `config`; none where nothing is computed.
+    /// The losses of a usual step and of [`STEPS`] steps under `config`; empty if nothing is computed.
     fn losses(&mut self, spec: &LabSpec, config: &Config) -> Result<Vec<f32>, BuildError> {
         let device = match self.device.take() {
             Some(device) => device,
@@ -179,7 +180,7 @@ impl OpenDevice {
         };
         let mut trainer = spec.build_on(device, self.libraries, Box::new(()), true)?;
         let result = train(&mut trainer, config);
-        // One that failed may have left work behind that fails again.
+        // A failed trainer may have left work behind that fails again.
         self.device = trainer.into_device().filter(|_| result.is_ok());
         result.map_err(BuildError::Train)
     }
@@ -195,10 +196,10 @@ fn train(trainer: &mut Trainer, config: &Config) -> Result<Vec<f32>, TrainError>
     Ok(losses)
 }
 
-/// Tries `combinations` one after the other in one run, as keys would flip them; nothing is compared.
+/// Tries `combinations` one after the other in one run, as keys would flip them. Nothing is compared.
 ///
 /// # Errors
-/// As for [`try_all`].
+/// The same as for [`try_all`].
 pub fn flip_through(
     spec: &LabSpec,
     combinations: &[Combination],

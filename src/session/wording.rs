@@ -1,11 +1,11 @@
-//! What a person does for a remedy on the command line of the next run.
+//! How a person applies a remedy on the command line or in a program.
 
 use super::switches::Switch;
 use vramlab_allocator::TorchVersion;
 use vramlab_allocator::units::Bytes;
 use vramlab_model::{Remedy, RunSettings};
 
-/// How a remedy is done with flags: `--ckpt`, `--batch 8`.
+/// A remedy as flags: `--ckpt`, `--batch 8`.
 #[must_use]
 pub fn in_flags(remedy: &Remedy) -> String {
     match remedy {
@@ -23,7 +23,7 @@ pub fn in_flags(remedy: &Remedy) -> String {
     }
 }
 
-/// What to change in somebody's own program, which runs with a PyTorch as old as `torch`: PyTorch's lines, none of our flags.
+/// A remedy as a change of somebody's own program, in lines of PyTorch from version `torch` on, without our flags.
 #[must_use]
 pub fn in_program(remedy: &Remedy, torch: TorchVersion) -> String {
     let line = match remedy {
@@ -73,9 +73,9 @@ pub fn in_program(remedy: &Remedy, torch: TorchVersion) -> String {
     line.to_owned()
 }
 
-/// The words that switches are given by on the command line where they stand so: those that stand as usual are left out, and
-/// what depends on another one, or on `others` that are given beside them, is not. `limit`: the bytes that the limit comes to, since
-/// its value is rounded for the eye.
+/// The flags that set the switches to these values. Usual values are left out, unless they depend on another switch or
+/// on `others` that are given too. `limit` is the exact number of bytes, because the switch's value is rounded for
+/// display.
 #[must_use]
 pub fn as_flags(settings: &RunSettings, limit: Option<Bytes>, others: &[String]) -> Vec<String> {
     let fused = settings.get("fuse").is_some_and(|fuse| &*fuse.value != "off");
@@ -104,7 +104,7 @@ pub fn as_flags(settings: &RunSettings, limit: Option<Bytes>, others: &[String])
     words
 }
 
-/// A size that reads as the same size again.
+/// A text that reads as exactly this size again.
 fn exact(bytes: Bytes) -> String {
     match bytes.get() {
         n if n % (1 << 30) == 0 => format!("{}GiB", n >> 30),
@@ -184,7 +184,7 @@ mod tests {
         }
     }
 
-    /// Programs that train on samples of several lengths pass a mask unless they say otherwise, others don't.
+    /// Programs that train on samples of several lengths pass a mask unless they say otherwise; other programs don't.
     #[test]
     fn what_lengths_imply_is_said_beside_them() {
         let lengths = ["--lengths".to_owned(), "lens.txt".to_owned()];

@@ -2,16 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Where a history of PyTorch's begins.
+/// Where a recorded history of PyTorch begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Begins {
-    /// Nothing was there: it begins with the first allocation, or might as well.
+    /// The history begins with the first allocation, or nothing was held at its beginning.
     #[default]
     First,
-    /// Recording was switched on when memory was held already.
+    /// Recording was switched on when memory was already held.
     Late,
-    /// Its oldest entries were overwritten.
+    /// The ring buffer dropped the oldest entries.
     Ring,
     /// There is no history, only the segments at the end.
     Nowhere,

@@ -3,17 +3,17 @@
 use crate::frames::{self, NativeCode};
 use crate::types::{Frame, Snapshot, StackId, TextId};
 
-/// A function, and the line that it was called from.
+/// A frame as `function (file:line)`.
 fn place(frame: &frames::FrameText<'_>, function: &str) -> String {
     let file = frame.file_name();
     frame.line.map_or_else(|| format!("{function} ({file})"), |line| format!("{function} ({file}:{line})"))
 }
 
 impl Snapshot {
-    /// Who asked: what the program attached, else the innermost function and the line that tells most
-    /// ([`frames::telling`]): `gelu (model.py:88)`. Frames of machine code count where there is no Python: PyTorch's engine of
-    /// autograd runs on threads of its own, and the node that it ran (`AddmmBackward0`) or the operator (`mm`) says who asked. `None`
-    /// when nothing was recorded.
+    /// Names the caller that asked for a block: the metadata that the program attached, or else the innermost function
+    /// with the most telling line ([`frames::telling`]), as in `gelu (model.py:88)`. Frames of machine code count only
+    /// where no Python frame is recorded: PyTorch's autograd engine runs on threads of its own, and there the node that
+    /// it ran (`AddmmBackward0`) or the operator (`mm`) names the caller. `None` if nothing was recorded.
     #[must_use]
     pub fn caller(&self, stack: StackId, metadata: TextId) -> Option<String> {
         let metadata = self.texts.get(metadata);
@@ -35,8 +35,8 @@ impl Snapshot {
         Some(place(&telling, innermost.function))
     }
 
-    /// The frames of a stack, innermost first, but for those of what watches the program, and those that say nothing of it
-    /// ([`frames::FrameText::is_machinery`]).
+    /// The frames of a stack, innermost first, without frames of the watching code and frames that say nothing about
+    /// the program ([`frames::FrameText::is_machinery`]).
     pub fn program_frames(&self, stack: StackId) -> impl Iterator<Item = Frame> + '_ {
         self.stacks.frames(stack).filter(|frame| {
             let told = self.told(*frame);
@@ -44,7 +44,7 @@ impl Snapshot {
         })
     }
 
-    /// A frame with its texts.
+    /// The texts of a frame.
     #[must_use]
     pub fn told(&self, frame: Frame) -> frames::FrameText<'_> {
         let line = (frame.line > 0).then_some(frame.line);

@@ -1,4 +1,4 @@
-//! Compressed files: gzip, xz and zstd are unpacked on the way, the others are named.
+//! Compressed files: gzip, xz and zstd are unpacked while they are read; other formats are named.
 
 use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, Read};
@@ -13,9 +13,9 @@ use super::pickle::PickleSource;
 const XZ_MAGIC: &[u8] = b"\xfd7zXZ\0";
 const GZIP_MAGIC: &[u8] = b"\x1f\x8b";
 const ZSTD_MAGIC: &[u8] = b"\x28\xb5\x2f\xfd";
-/// A zstd window may take this many bytes, as a power of two: what `zstd --ultra -22` uses.
+/// The largest zstd window that is accepted, as a power of two of bytes: what `zstd --ultra -22` uses.
 const LARGEST_WINDOW: u32 = 27;
-/// A dictionary of xz may take this much memory: what `xz -9` uses.
+/// The largest xz dictionary that is accepted, in bytes: what `xz -9` uses.
 const MAX_DICTIONARY: u64 = 64 << 20;
 /// The formats that are not read.
 const OTHERS: [Format; 4] = [
@@ -29,43 +29,44 @@ const OTHERS: [Format; 4] = [
     },
 ];
 
-/// Any file may unpack to this many bytes.
+/// Every file may unpack to this many bytes, whatever its length.
 const FREE: u64 = 64 << 20;
-/// Bytes that each byte of the file may unpack to beyond. Recorded snapshots shrink to between a seventh and a fortieth;
-/// those with stacks a thousand frames deep, which repeat most, to a four-hundredth. xz itself goes to a seven-thousandth.
+/// Bytes to which each further byte of the file may unpack. Recorded snapshots are compressed to between 1/7 and 1/40;
+/// those with stacks a thousand frames deep, which repeat most, to 1/400. xz itself reaches 1/7000.
 const LARGEST_RATIO: u64 = 1000;
-/// Unpacked bytes for each byte of the file that count for what the pickle may ask in return: a small file must not earn
-/// much memory by unpacking to much. Where a snapshot shrinks more, it repeats itself, and takes less memory a byte.
+/// How many unpacked bytes per byte of the file count towards the pickle's budget: a small file must not earn much
+/// memory by unpacking to much data. A snapshot that is compressed further repeats itself, and takes less memory per
+/// byte.
 const WORTH: u64 = 64;
 
 /// A compressed format that is not read.
 #[derive(Clone, Copy, Debug)]
 pub struct Format {
-    /// What its files begin with.
+    /// The first bytes of its files.
     magic: &'static [u8],
     /// What people call it.
     pub name: &'static str,
-    /// What to do with it, as a sentence.
+    /// What the user can do, as a sentence.
     pub remedy: &'static str,
 }
 
-/// How a file is packed.
+/// How a file is compressed.
 #[derive(Clone, Copy, Debug)]
 pub enum Compression {
-    /// Not at all.
+    /// Not compressed.
     None,
-    /// As xz packs.
+    /// Compressed with xz.
     Xz,
-    /// As gzip packs.
+    /// Compressed with gzip.
     Gzip,
-    /// As zstd packs.
+    /// Compressed with zstd.
     Zstd,
-    /// In a way that is not read.
+    /// Compressed in a format that is not read.
     Other(Format),
 }
 
 impl Compression {
-    /// Tells by the first bytes of a file.
+    /// Recognises the compression by a file's first bytes.
     pub fn of(head: &[u8]) -> Self {
         for (magic, packing) in [(XZ_MAGIC, Self::Xz), (GZIP_MAGIC, Self::Gzip), (ZSTD_MAGIC, Self::Zstd)] {
             if head.starts_with(magic) {
@@ -76,7 +77,7 @@ impl Compression {
     }
 }
 
-/// What a compressed file holds, unpacked as it is read.
+/// The unpacked content of a compressed file, as a reader.
 pub struct Decompressed<D> {
     decoder: D,
     /// Bytes of the file that were read.
@@ -85,24 +86,24 @@ pub struct Decompressed<D> {
 }
 
 impl<R: BufRead> Decompressed<XzReader<BoundedXz<CountingReader<R>>>> {
-    /// Of an xz file.
+    /// Unpacks an xz file.
     pub fn xz(file: R) -> Self {
         Self::new(file, |file| XzReader::new(BoundedXz::new(file), true))
     }
 }
 
 impl<R: BufRead> Decompressed<MultiGzDecoder<CountingReader<R>>> {
-    /// Of a gzip file.
+    /// Unpacks a gzip file.
     pub fn gzip(file: R) -> Self {
         Self::new(file, MultiGzDecoder::new)
     }
 }
 
 impl<R: BufRead> Decompressed<zstd::Decoder<'static, BufReader<CountingReader<R>>>> {
-    /// Of a zstd file.
+    /// Unpacks a zstd file.
     ///
     /// # Errors
-    /// When there is no memory for its decoder.
+    /// If there is no memory for the decoder.
     pub fn zstd(file: R) -> io::Result<Self> {
         let packed = Rc::default();
         let mut decoder = zstd::Decoder::new(CountingReader { file, read: Rc::clone(&packed) })?;
@@ -137,7 +138,7 @@ impl<D: Read> PickleSource for Decompressed<D> {
     }
 }
 
-/// A file that tells how much of it was read.
+/// A reader that counts the bytes read from a file.
 pub struct CountingReader<R> {
     file: R,
     read: Rc<Cell<u64>>,
@@ -151,17 +152,17 @@ impl<R: Read> Read for CountingReader<R> {
     }
 }
 
-/// An xz file whose blocks ask for dictionaries within bounds: where one asks for more, reading ends with an error before any
-/// memory is taken for it.
+/// An xz file whose blocks may only use dictionaries within bounds. If a block asks for a larger one, reading ends with
+/// an error before any memory is taken for it.
 ///
-/// Where blocks begin only their decoder knows. Their headers lie at multiples of four bytes and carry a checksum of their own, so
-/// each place is looked at that could be one.
+/// Only the decoder knows where blocks begin. Block headers lie at multiples of four bytes and carry their own
+/// checksum, so every position that could hold one is examined.
 pub struct BoundedXz<R> {
     file: R,
-    /// What was read of the file and not yet handed on, behind `done` bytes that were.
+    /// Bytes that were read from the file and not yet handed on, after `done` bytes that were.
     ahead: Vec<u8>,
     done: usize,
-    /// Bytes of `ahead` in which no header asks for more.
+    /// How many bytes of `ahead` contain no header that asks for too much.
     safe: usize,
     ended: bool,
 }
@@ -175,9 +176,9 @@ impl<R: Read> BoundedXz<R> {
         Self { file, ahead: Vec::new(), done: 0, safe: 0, ended: false }
     }
 
-    /// Reads on, and looks at all headers that are there as a whole.
+    /// Reads on, and examines all headers that have been read completely.
     fn look_ahead(&mut self) -> io::Result<()> {
-        // What is kept begins at a multiple of four of the file.
+        // The kept bytes begin at a multiple of four in the file.
         let handed_on = self.done / 4 * 4;
         self.ahead.drain(..handed_on);
         self.done -= handed_on;
@@ -208,7 +209,7 @@ impl<R: Read> Read for BoundedXz<R> {
     }
 }
 
-/// The dictionary size that the header of a block asks for; `None` where `bytes` begin with no such header.
+/// The dictionary size that a block header asks for; `None` if `bytes` don't begin with such a header.
 fn dictionary(bytes: &[u8]) -> Option<u64> {
     const LZMA2: u8 = 0x21;
     const RESERVED: u8 = 0x3c;
@@ -216,7 +217,7 @@ fn dictionary(bytes: &[u8]) -> Option<u64> {
     let flags = *bytes.get(1).filter(|flags| **flags & RESERVED == 0)?;
     let (header, checksum) = bytes.get(..length)?.split_last_chunk()?;
     let mut rest = header.get(2..)?;
-    // Sizes of the block, if they are given, stand before the filters.
+    // The sizes of the block, if given, come before the filters.
     for given in [0x40, 0x80] {
         if flags & given != 0 {
             variable_length(&mut rest)?;

@@ -6,28 +6,28 @@ use thiserror::Error;
 
 use super::pickle::PickleError;
 
-/// A snapshot that can't be read.
+/// Why a snapshot can't be read.
 #[derive(Debug, Error)]
 pub enum SnapshotError {
     /// The file can't be opened.
     #[error("{0}. Check the path.")]
-    // The message tells the cause already, so that it is no source as well.
+    // The message includes the cause, so the cause is not reported as a source as well.
     Open(io::Error),
-    /// It is no pickle, or damaged.
+    /// The file is not a pickle, or is damaged.
     #[error(transparent)]
     Pickle(#[from] PickleError),
-    /// It is a pickle of something else.
+    /// The pickle holds something else.
     #[error("the pickle {0}. Pass a file written by torch.cuda.memory._dump_snapshot().")]
     Shape(String),
-    /// It is compressed in a way that is not read.
+    /// The file is compressed in a format that is not read.
     #[error("it is a {name} file, which is not read. {remedy}")]
     Compressed {
         /// The format.
         name: &'static str,
-        /// What to do, as a sentence.
+        /// What the user can do, as a sentence.
         remedy: &'static str,
     },
-    /// Its compression asks for too much memory.
+    /// The compression needs too much memory: bytes of its dictionary.
     #[error("its xz dictionary takes {0} bytes. Compress it again with xz -9 or lower.")]
     Dictionary(u64),
 }

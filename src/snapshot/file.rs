@@ -1,4 +1,4 @@
-//! Opening a snapshot file: plain or compressed, told apart by its first bytes.
+//! Opening a snapshot file, plain or compressed. The first bytes tell which.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -11,7 +11,7 @@ use super::read::{self, Listener};
 use super::types::Snapshot;
 
 impl Snapshot {
-    /// Reads a snapshot file: a pickle of protocol 0 to 5, plain or compressed with gzip, xz or zstd. Executes nothing.
+    /// Reads a snapshot file: a pickle of protocol 0 to 5, plain or compressed with gzip, xz or zstd. Never executes anything.
     ///
     /// # Errors
     /// [`SnapshotError`] says what is wrong with the file, and where.
@@ -28,7 +28,7 @@ impl Snapshot {
         read(&mut source, None)
     }
 
-    /// The same; `listener` hears of what was read while the rest is still to come.
+    /// Like [`Snapshot::read`]. The `listener` hears of what has been read while the rest is still to come.
     ///
     /// # Errors
     /// As [`Snapshot::open`].

@@ -1,8 +1,9 @@
 //! PyTorch's memory snapshots: reading them, and replaying their history through our allocator.
 //!
-//! A snapshot is what `torch.cuda.memory._dump_snapshot()` writes: the segments and blocks of a moment and, if
-//! `_record_memory_history()` was on, every allocation and free that led there. [`Snapshot::open`] reads one,
-//! [`replay::verify`] holds our allocator against its history, and [`history`] says what was there when it began.
+//! A snapshot is what `torch.cuda.memory._dump_snapshot()` writes: the segments and blocks at one moment and, if
+//! `_record_memory_history()` was on, every allocation and free that led there. [`Snapshot::open`] reads a snapshot,
+//! [`replay::verify`] compares our allocator with its history, and [`history`] concludes what existed when the history
+//! began.
 //!
 //! # Example
 //!
@@ -19,7 +20,7 @@
 //!         let who = snapshot.caller(entry.stack, entry.metadata);
 //!         println!("{} {} {}", entry.action.word(), entry.size, who.unwrap_or_default());
 //!     }
-//!     // Every decision of the history, held against PyTorch's allocator.
+//!     // Compare every decision of the history with our allocator's.
 //!     let report = verify(&snapshot, &Conditions::default());
 //!     println!("{} of {} placements are as recorded", report.placements.matched, report.placements.total);
 //!     Ok(())

@@ -1,4 +1,4 @@
-//! From a pickle's objects to a [`Snapshot`].
+//! Builds a [`Snapshot`] from a pickle's objects.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -12,16 +12,16 @@ use vramlab_allocator::units::Micros;
 use vramlab_allocator::units::{Address, Bytes, StreamId};
 use vramlab_allocator::{BlockState, PoolId, PoolKind, TorchVersion};
 
-/// Devices that a snapshot can have: PyTorch numbers them with eight bits, one of which is the sign.
+/// The most devices that a snapshot can have: PyTorch numbers them with eight bits, one of which is the sign.
 const MAX_DEVICES: usize = 128;
-/// Keys of a snapshot that are looked through for the history.
+/// How many keys of a snapshot are searched for the history.
 const MOST_KEYS: usize = 16;
 
-/// Why a pickle is no snapshot.
+/// Why a pickle is not a snapshot.
 enum NotASnapshot {
-    /// It holds something else: where, and what.
+    /// The pickle holds something else: where, and what.
     Shape(String),
-    /// It asks for more than its length explains.
+    /// The pickle asks for more than its length explains.
     Problem(Problem),
 }
 
@@ -45,20 +45,20 @@ impl From<Problem> for NotASnapshot {
 
 type Shape<T> = Result<T, NotASnapshot>;
 
-/// Who hears of a snapshot while it is read. What was heard may turn out to be no part of one.
+/// A listener that hears of a snapshot while it is read. The file may still turn out not to be a snapshot.
 pub trait Listener {
-    /// Memory as it was at the end, which a file has before the history: segments, and the texts and stacks of their blocks.
-    /// Its settings and its version are not known yet.
+    /// Memory as it was at the end, which a file has before the history: segments, and the texts and stacks of their
+    /// blocks. The settings and the version are not known yet.
     fn memory(&mut self, memory: Snapshot);
 
-    /// More of a device's history was read. False: the rest is not wanted.
+    /// More entries of a device's history were read. Return false if the rest is not wanted.
     fn entries(&mut self, device: usize, entries: &[TraceEntry]) -> bool;
 }
 
-/// Reads the snapshot that a (decompressed) pickle holds; a `listener` hears of it meanwhile.
+/// Reads the snapshot that a (decompressed) pickle holds. A `listener` hears of it meanwhile.
 ///
 /// # Errors
-/// [`SnapshotError::Pickle`] when it is no readable pickle, [`SnapshotError::Shape`] when it is one of something else.
+/// [`SnapshotError::Pickle`] if the pickle can't be read, [`SnapshotError::Shape`] if it holds something else.
 pub fn snapshot(source: &mut dyn PickleSource, listener: Option<&mut dyn Listener>) -> Result<Snapshot, SnapshotError> {
     let (mut arena, top, offset) = pickle::read(source, &mut ListenerFeed { listener, told: 0, memory_told: false })?;
     let mut snapshot = convert(&mut arena, top).map_err(|wrong| match wrong {
@@ -71,10 +71,10 @@ pub fn snapshot(source: &mut dyn PickleSource, listener: Option<&mut dyn Listene
     Ok(snapshot)
 }
 
-/// Tells a listener what became complete.
+/// Tells a listener about parts as they become complete.
 struct ListenerFeed<'a> {
     listener: Option<&'a mut dyn Listener>,
-    /// Entries that were told.
+    /// How many entries have been told.
     told: usize,
     memory_told: bool,
 }
@@ -82,13 +82,13 @@ struct ListenerFeed<'a> {
 impl pickle::PickleListener for ListenerFeed<'_> {
     fn hear(&mut self, arena: &mut Arena, stack: &[Value]) -> Result<(), Problem> {
         let Some(listener) = &mut self.listener else { return Ok(()) };
-        // As Python writes a snapshot, keys and values wait on the stack, above the dictionary that they are for.
+        // When Python writes a snapshot, keys and values wait on the stack, above the dictionary that they are for.
         let value_of = |arena: &Arena, key: &str| {
             let is_key = |at: &usize| matches!(stack.get(*at), Some(Value::Text(id)) if arena.texts.get(*id) == key);
             (1..stack.len()).step_by(2).take(MOST_KEYS).find(is_key).map(|at| at + 1)
         };
         let Some(traces) = value_of(arena, "device_traces") else { return Ok(()) };
-        // Above it lie the lists of its devices, the one on top not complete yet; anything else is an entry of one.
+        // Above `traces` lie the lists of its devices, the top one not complete yet. Anything else belongs to a single entry.
         let devices = stack.get(traces + 1..).unwrap_or_default();
         if devices.len() > MAX_DEVICES || !devices.iter().all(|value| matches!(value, Value::List(_))) {
             return Ok(());
@@ -103,7 +103,7 @@ impl pickle::PickleListener for ListenerFeed<'_> {
                         listener.memory(Snapshot { segments, texts, stacks, ..Snapshot::default() });
                     }
                 }
-                // What is wrong with it is told when all is read.
+                // Errors are reported once everything has been read.
                 Err(NotASnapshot::Shape(_)) => {}
                 Err(NotASnapshot::Problem(problem)) => return Err(problem),
             }
@@ -115,7 +115,7 @@ impl pickle::PickleListener for ListenerFeed<'_> {
 }
 
 fn convert(arena: &mut Arena, top: Value) -> Shape<Snapshot> {
-    // What torch.cuda.memory_snapshot() returns is the list of segments alone.
+    // torch.cuda.memory_snapshot() returns only the list of segments.
     if matches!(top, Value::List(_)) {
         let segments = segments(arena, top)?;
         return if segments.is_empty() {
@@ -152,7 +152,7 @@ fn convert(arena: &mut Arena, top: Value) -> Shape<Snapshot> {
     Ok(Snapshot { segments, device_traces, allocator_settings, annotations, torch, ..Snapshot::default() })
 }
 
-/// Which version wrote the snapshot: each has keys that those before it lack.
+/// The version that wrote the snapshot: each version has keys that earlier ones lack.
 fn writer(arena: &mut Arena, top: Value, settings: &AllocatorSettings) -> Shape<TorchVersion> {
     let conf = settings.conf.as_deref().unwrap_or_default();
     Ok(if conf.contains("expandable_segments_reserve") {
@@ -188,7 +188,7 @@ fn device_traces(arena: &mut Arena, traces: Value) -> Shape<Vec<Range<usize>>> {
         };
         let range = match known.get(&id) {
             Some(range) => {
-                // It costs what a copy would: readers of the snapshot read it once more.
+                // Costs as much as a copy, because users of the snapshot read it once more.
                 arena.budget.charge(range.len().saturating_mul(size_of::<TraceEntry>()))?;
                 range.clone()
             }
@@ -203,7 +203,7 @@ fn device_traces(arena: &mut Arena, traces: Value) -> Shape<Vec<Range<usize>>> {
     Ok(ranges)
 }
 
-/// Where the entries of one device stand. As a rule they were folded one after the other and stay where they are.
+/// The range of one device's entries. Usually they were read one after the other and stay where they are.
 fn device_trace(arena: &mut Arena, trace: Value, device: usize) -> Shape<Range<usize>> {
     let len = items(arena, trace, "a trace")?;
     let first = arena.item(trace, 0).and_then(|item| arena.entry_index(item)).unwrap_or(0);
@@ -230,7 +230,7 @@ fn device_trace(arena: &mut Arena, trace: Value, device: usize) -> Shape<Range<u
     Ok(start..arena.entries.len())
 }
 
-/// Looks up the keys of one dictionary, and says which one was wrong.
+/// Looks up the keys of one dictionary, and names the key that is wrong.
 struct Fields<'a> {
     arena: &'a mut Arena,
     dict: Value,
@@ -321,12 +321,12 @@ fn segment(arena: &mut Arena, dict: Value) -> Shape<Segment> {
     Ok(segment)
 }
 
-/// A block; older dumps leave out its address, which then is the end of the one before.
+/// A block. Older dumps leave out its address, which is then the end of the block before.
 fn block(arena: &mut Arena, dict: Value, next: Address) -> Shape<Block> {
     let mut fields = Fields { arena, dict, what: "block" };
     let state = match fields.text("state")? {
         Some("active_allocated") => BlockState::ActiveAllocated,
-        // The second name stood in PyTorch's documentation only; other writers may have taken it from there.
+        // The second name appeared only in PyTorch's documentation; other writers may have taken it from there.
         Some("active_pending_free" | "active_awaiting_free") => BlockState::ActivePendingFree,
         Some("inactive") => BlockState::Inactive,
         _ => return Err(fields.wrong(FieldError { key: "state", expected: "a known state" })),
@@ -338,7 +338,7 @@ fn block(arena: &mut Arena, dict: Value, next: Address) -> Shape<Block> {
         state,
         stack: fields.stack()?,
     };
-    // PyTorch 2.0 keeps with a block what it was used for, the last use at the end.
+    // PyTorch 2.0 keeps a history of uses with each block, the last use at the end.
     if let Some(history) = arena.get(dict, "history")?
         && let Some(uses) = arena.list_len(history)?
         && let Some(last) = uses.checked_sub(1).and_then(|last| arena.item(history, last))
@@ -352,7 +352,7 @@ fn block(arena: &mut Arena, dict: Value, next: Address) -> Shape<Block> {
             block.stack = fields.stack()?;
         }
     }
-    // No block is smaller than what was asked for it.
+    // No block is smaller than the bytes asked for.
     if block.state != BlockState::Inactive {
         block.requested = block.requested.filter(|requested| *requested <= block.size);
     }
@@ -385,7 +385,7 @@ fn settings(arena: &mut Arena, dict: Value) -> Shape<AllocatorSettings> {
     Ok(settings)
 }
 
-/// Annotations are decoration: what is not understood is passed over.
+/// Annotations are decoration: those that can't be read are skipped.
 fn annotations(arena: &mut Arena, list: Value) -> Shape<Vec<Annotation>> {
     let mut annotations = Vec::new();
     for at in 0..arena.list_len(list)?.unwrap_or(0) {

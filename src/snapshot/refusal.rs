@@ -1,25 +1,25 @@
-//! What PyTorch says when memory runs out, read: `CUDA out of memory. Tried to allocate 590.00 MiB. GPU 0 has a total capacity
-//! of …`, as every version since 1.x words it.
+//! Parses PyTorch's message when memory runs out: `CUDA out of memory. Tried to allocate 590.00 MiB. GPU 0 has a total
+//! capacity of …`, as every version since 1.x words it.
 
 use vramlab_allocator::units::Bytes;
 
-/// A size as PyTorch prints one: two decimals of a unit. What it stands for lies within half of the last of them.
+/// A size as PyTorch prints it, with two decimals of a unit. The real size lies within half of the last decimal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrintedSize {
-    /// The size that is printed.
+    /// The printed size.
     pub size: Bytes,
-    /// How far from it the real one may be.
+    /// How far the real size may be from it.
     pub slack: Bytes,
 }
 
 impl PrintedSize {
-    /// Of a size that was given to the byte.
+    /// A size that is known to the byte.
     #[must_use]
     pub const fn exactly(size: Bytes) -> Self {
         Self { size, slack: Bytes::ZERO }
     }
 
-    /// The nearest that lies from `least` on and below `below`; `None` where none of what it stands for does.
+    /// The nearest size in `least..below` that the printed size can stand for; `None` if there is none.
     #[must_use]
     pub fn within(self, least: Bytes, below: Option<Bytes>) -> Option<Bytes> {
         let most = below.map_or(Bytes(u64::MAX), |below| Bytes(below.get().saturating_sub(1)));
@@ -31,16 +31,16 @@ impl PrintedSize {
 /// Memory of another process on the same card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OtherProcess {
-    /// Its number.
+    /// The process's number.
     pub process: u64,
-    /// What it has.
+    /// The memory that the process holds.
     pub size: Bytes,
 }
 
-/// PyTorch's message, as far as it says something.
+/// The figures in PyTorch's message; `None` where the message does not give one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// What the driver should have given: the segment, not the bytes that the program asked for.
+    /// The size that the driver should have given: the segment, not the bytes that the program asked for.
     pub asked: PrintedSize,
     /// The device.
     pub device: Option<u16>,
@@ -50,17 +50,17 @@ pub struct Refusal {
     pub free: Option<Bytes>,
     /// The limit of this process (`set_per_process_memory_fraction`), if there is one.
     pub allowed: Option<PrintedSize>,
-    /// What this process has of the card, beside PyTorch's allocator too.
+    /// Memory of the card that this process holds, inside and outside PyTorch's allocator.
     pub this_process: Option<Bytes>,
     /// The other processes that the driver named.
     pub others: Vec<OtherProcess>,
-    /// What PyTorch had handed out.
+    /// Memory that PyTorch had allocated.
     pub allocated: Option<Bytes>,
-    /// What PyTorch had reserved.
+    /// Memory that PyTorch had reserved.
     pub reserved: Option<Bytes>,
 }
 
-/// What stopped a request.
+/// The reason why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Culprit {
     /// A limit of this process: the card had memory left.
@@ -72,21 +72,21 @@ pub enum Culprit {
 }
 
 impl Refusal {
-    /// Reads a message, wherever in a text it stands; `None` where there is none.
+    /// Finds and parses a message anywhere in a text; `None` if there is none.
     #[must_use]
     pub fn of(text: &str) -> Option<Self> {
-        // The last one, if a log has several. Logs break lines, and launchers put a rank before each.
+        // If a log has several messages, the last one counts. Logs break lines, and launchers prefix each with a rank.
         let text = plain(text);
         let text = text.get(text.rfind("Tried to allocate ")?..)?.to_owned();
         let asked = after(&text, "Tried to allocate ")?;
         let before = |phrases: &[&str]| phrases.iter().find_map(|phrase| before(&text, phrase));
         let after = |phrases: &[&str]| phrases.iter().find_map(|phrase| after(&text, phrase));
         let size = |printed: Option<PrintedSize>| printed.map(|printed| printed.size);
-        // 2.1 has a letter too few.
+        // 2.1 misspells a word.
         let capacity = after(&["total capacity of ", "total capacty of "]).or_else(|| before(&[" total capacity"]));
         let allocated = before(&[" is allocated by PyTorch", " already allocated"]);
         let unallocated = before(&[" is reserved by PyTorch but unallocated"]);
-        // What private pools hold is counted among what is allocated.
+        // Memory that private pools hold counts as allocated.
         let reserved =
             size(before(&[" reserved in total by PyTorch"])).or_else(|| Some(allocated?.size + unallocated?.size));
         Some(Self {
@@ -102,7 +102,7 @@ impl Refusal {
         })
     }
 
-    /// What stopped it, as far as the message tells.
+    /// The reason why the request failed, if the message tells.
     #[must_use]
     pub fn culprit(&self) -> Option<Culprit> {
         let free = self.free?;
@@ -115,13 +115,13 @@ impl Refusal {
         Some(if free + self.held_by_others() >= self.asked.size { Culprit::Others } else { Culprit::Card })
     }
 
-    /// What other processes have of the card.
+    /// Memory of the card that other processes hold.
     #[must_use]
     pub fn held_by_others(&self) -> Bytes {
         self.others.iter().map(|other| other.size).sum()
     }
 
-    /// How much was missing, as far as the message tells.
+    /// How many bytes were missing, if the message tells.
     #[must_use]
     pub fn missing(&self) -> Option<Bytes> {
         match self.culprit()? {
@@ -131,7 +131,7 @@ impl Refusal {
     }
 }
 
-/// One line, without what launchers put before each.
+/// The text as one line, without the launchers' prefixes.
 fn plain(text: &str) -> String {
     let mut words: Vec<&str> = Vec::new();
     for line in text.lines() {
@@ -180,7 +180,7 @@ fn number_after(text: &str, phrase: &str) -> Option<u64> {
     rest[..digits].parse().ok()
 }
 
-/// `Process 429 has 2.61 GiB memory in use.`, each.
+/// All occurrences of `Process 429 has 2.61 GiB memory in use.`
 fn others(text: &str) -> Vec<OtherProcess> {
     let each = text.match_indices("Process ").filter_map(|(at, _)| {
         let rest = &text[at..];
@@ -191,7 +191,7 @@ fn others(text: &str) -> Vec<OtherProcess> {
     each.take(MOST_OTHERS).collect()
 }
 
-/// Processes that are told apart.
+/// The most processes that are listed separately.
 const MOST_OTHERS: usize = 64;
 
 #[cfg(test)]
@@ -205,7 +205,7 @@ mod tests {
         Bytes((n * GIB).round() as u64)
     }
 
-    /// As releases word it, from their sources.
+    /// The releases' wording, from their sources.
     const OF_2_11: &str = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 590.00 MiB. GPU 0 has a total \
         capacity of 139.80 GiB of which 127.39 GiB is free. Process 429 has 2.61 GiB memory in use. Process 431 has 770.00 \
         MiB memory in use. Including non-PyTorch memory, this process has 6.33 GiB memory in use. 6.00 GiB allowed; Of the \
@@ -274,7 +274,7 @@ mod tests {
         for text in ["", "CUDA error: an illegal memory access was encountered", "Tried to allocate much"] {
             assert_eq!(Refusal::of(text), None, "{text}");
         }
-        // Wherever it is cut, no more is read than is there.
+        // Wherever the text is cut, only complete figures are read.
         for end in (0..OF_2_11.len()).filter(|end| OF_2_11.is_char_boundary(*end)) {
             if let Some(read) = Refusal::of(&OF_2_11[..end]) {
                 assert_eq!(read.asked.size, Bytes::mib(590), "{end}");

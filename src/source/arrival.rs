@@ -1,4 +1,4 @@
-//! What arrives at a keeper, and where.
+//! What arrives at a keeper, and from where.
 
 use std::sync::Arc;
 
@@ -12,29 +12,29 @@ use vramlab_model::{Event, Micros};
 use vramlab_recording::Frame;
 use vramlab_session::Feed;
 
-/// The time of an event that happens when it arrives: it becomes that of the last event before.
+/// The time of an event that counts from its arrival: it is replaced by the time of the last event before.
 pub(super) const ON_ARRIVAL: Micros = Micros(u64::MAX);
 
-/// What arrives from the engine, a file or a watched program.
+/// A message from the engine, a file or a watched program.
 #[derive(Debug)]
 pub(super) enum Arrival {
-    /// It happened just now.
+    /// Events that happened just now.
     Events(Vec<Event>),
-    /// It was recorded.
+    /// Events that were recorded.
     Frame(Frame),
-    /// Where readings of the device's sensors arrive, from here on.
+    /// The sensors whose readings count from here on.
     Sensors(Option<Sensors>),
-    /// How memory stands at the end of a file whose history is still read: the picture until all of it is there.
+    /// The memory at the end of a file whose history is still being read. It is shown until the history is complete.
     Standing(Vec<Event>),
-    /// How far a file is whose history is still read, for each device.
+    /// The progress of a file whose history is still being read, for each device.
     Reading(Vec<(DeviceIndex, FileProgress)>),
-    /// What the device has, where that is known.
+    /// The device's memory, if known.
     Memory(Option<DeviceMemory>),
     /// The file is damaged: its history will not come.
     Broken(Arc<str>),
 }
 
-/// Where it arrives.
+/// Where messages come from.
 #[derive(Debug)]
 pub(super) enum Inbox {
     /// From an engine.
@@ -44,7 +44,7 @@ pub(super) enum Inbox {
 }
 
 impl Inbox {
-    /// The next; `None` when nothing will come any more.
+    /// The next message; `None` once nothing will come any more.
     pub async fn recv(&mut self) -> Option<Arrival> {
         match self {
             Self::Feed(feed) => feed.recv().await.map(|fed| match fed {

@@ -1,4 +1,4 @@
-//! What the programs of a file requested from their allocators, ready to be replayed on others.
+//! The requests that the programs in a file made of their allocators, ready to be replayed on others.
 
 use std::collections::BTreeMap;
 
@@ -18,10 +18,10 @@ pub enum AskedError {
     /// The events can't be read.
     #[error(transparent)]
     Recording(#[from] RecordingError),
-    /// The conditions of the run can't be had.
+    /// The run's conditions can't be determined.
     #[error("the settings of the run can't be used")]
     Conditions(#[from] ConditionsError),
-    /// Another limit was in force.
+    /// The limit must have been another one.
     #[error("with a limit of {given} this run could not have reserved {reserved}; give the limit that it had")]
     Limit {
         /// The limit that was given.
@@ -34,21 +34,21 @@ pub enum AskedError {
     Nothing,
 }
 
-/// What a person knows of the run in a file beside it.
+/// What a person knows about the run in a file, in addition to the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunHints {
-    /// Memory of the device that this process could have.
+    /// The device memory that this process could have.
     pub device_bytes: Option<Bytes>,
     /// The limit of this process.
     pub limit: Option<PrintedSize>,
 }
 
-/// The run of every device of a file that memory was taken on, in order, ready to be replayed. `progress` hears how far it is.
+/// The runs of all devices on which memory was allocated, in order, ready to be replayed. `progress` hears how far reading is.
 ///
 /// # Errors
 /// [`AskedError`].
 pub fn asked(whole: &Whole, known: RunHints, progress: impl FnMut(u64, u64)) -> Result<Vec<RecordedRun>, AskedError> {
-    // PyTorch's histories say where their segments lie themselves, in any kind of file.
+    // PyTorch's histories say where their segments are, in any kind of file.
     let new = |device| RecordedWriter::new(device, Places::default());
     let mut runs = Vec::new();
     for writer in written(whole, progress, new, RecordedWriter::push)? {
@@ -58,7 +58,7 @@ pub fn asked(whole: &Whole, known: RunHints, progress: impl FnMut(u64, u64)) -> 
     with_memory(runs)
 }
 
-/// What is known of the same runs, without a replay: in half of the time.
+/// The facts about the same runs, without their requests. Takes half the time.
 ///
 /// # Errors
 /// [`AskedError`].
@@ -76,7 +76,7 @@ fn with_memory<R: AsRef<Facts>>(mut runs: Vec<R>) -> Result<Vec<R>, AskedError> 
     if runs.is_empty() { Err(AskedError::Nothing) } else { Ok(runs) }
 }
 
-/// A writer for every device of a file, each with the events of its own, in order.
+/// Writers for all devices of a file, each fed with its own events in order.
 fn written<W>(
     whole: &Whole,
     mut progress: impl FnMut(u64, u64),
@@ -95,13 +95,13 @@ fn written<W>(
 }
 
 impl RunHints {
-    /// Memory of the device and the limit that a run had, as far as they are known.
+    /// The memory of the device and the limit of a run, as far as they are known.
     fn bounds(self, whole: &Whole, run: &FactsWriter) -> Result<(Option<DeviceMemory>, Option<Bytes>), AskedError> {
         let total = self.device_bytes.or(whole.device_bytes());
         let memory = total.map(|total| DeviceMemory { free: total, total });
         let Some(given) = self.limit else { return Ok((memory, None)) };
         let (reserved, below) = run.limit_bounds();
-        // What requests on it show narrows down a limit that was printed with two decimals.
+        // Requests narrow down a limit that was printed with two decimals.
         let limit = given.within(reserved, below).or_else(|| given.within(reserved, None));
         let limit = limit.ok_or(AskedError::Limit { given: given.size, reserved })?;
         Ok((memory, Some(limit)))

@@ -1,5 +1,4 @@
-//! Configurations of other files, for a comparison: of recordings, of PyTorch's snapshots, and of what `vramlab run --json`
-//! printed.
+//! Configurations in other files, for comparisons: recordings, PyTorch's snapshots, and the output of `vramlab run --json`.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -21,39 +20,39 @@ use vramlab_user_input::{FileError, read_text};
 /// Why a file is not compared.
 #[derive(Debug, Error)]
 pub enum CompareError {
-    /// It is a recording that can't be read from the start.
+    /// It is a recording, but can't be read from the start.
     #[error(transparent)]
     Recording(RecordingError),
-    /// It can't be read.
+    /// The file can't be read.
     #[error(transparent)]
     File(#[from] FileError),
-    /// It is no snapshot that can be looked at.
+    /// It is a snapshot, but can't be opened.
     #[error(transparent)]
     Snapshot(#[from] OpenError),
     /// It is something else.
     #[error("it is no recording, no PyTorch snapshot and nothing that `vramlab run --json` printed; name one of those")]
     Neither,
-    /// It is a snapshot of a moment.
+    /// It is a snapshot without a history.
     #[error(
         "it holds no history, and so no peaks; record one with torch.cuda.memory._record_memory_history() before the \
          snapshot is taken"
     )]
     NoHistory,
-    /// Nothing can be compared.
+    /// It has nothing that can be compared.
     #[error("no step ended in it; record a longer run")]
     NoStep,
 }
 
-/// What a file has to compare.
+/// What a file offers for comparison.
 #[derive(Clone, Debug)]
 pub struct Comparable {
     /// Its configurations, in the order in which they were first in force.
     pub configurations: Vec<Arc<Configuration>>,
-    /// What a person should know of it.
+    /// A remark for the person.
     pub remark: Option<String>,
 }
 
-/// The configurations of the file at `path`. `progress` hears how many bytes of how many were read.
+/// The configurations in the file at `path`. `progress` hears how many bytes of how many have been read.
 ///
 /// # Errors
 /// [`CompareError`].
@@ -73,7 +72,7 @@ pub fn compared(path: &Path, mut progress: impl FnMut(u64, u64)) -> Result<Compa
     if compared.configurations.is_empty() { Err(CompareError::NoStep) } else { Ok(compared) }
 }
 
-/// The file at `path`; `progress` hears how many bytes of how many were read.
+/// Opens the file at `path`. `progress` hears how many bytes of how many have been read.
 fn opened(path: &Path, progress: &mut impl FnMut(u64, u64)) -> Result<impl Read, RecordingError> {
     let source = File::open(path).map_err(RecordingError::Unreadable)?;
     let all = source.metadata().map_or(0, |data| data.len());
@@ -85,7 +84,7 @@ fn opened(path: &Path, progress: &mut impl FnMut(u64, u64)) -> Result<impl Read,
     Ok(MeteredReader { source, each })
 }
 
-/// The figures of a snapshot's histories; `None` where it is something else.
+/// The figures of a snapshot's histories; `None` if the file is not a snapshot.
 fn of_snapshot(path: &Path, progress: &mut impl FnMut(u64, u64)) -> Result<Option<Comparable>, CompareError> {
     let mut source = BufReader::with_capacity(1 << 16, opened(path, progress).map_err(CompareError::Recording)?);
     let head = source.fill_buf().map_err(RecordingError::Unreadable).map_err(CompareError::Recording)?;
@@ -129,14 +128,15 @@ fn recorded(path: &Path, progress: &mut impl FnMut(u64, u64)) -> Result<Comparab
     Ok(Comparable { configurations: of_ranks(&ranks), remark })
 }
 
-/// The configuration of an object that `vramlab run --json` printed; `None` of any other. Its peaks are those of the whole run.
+/// The configuration of an object that `vramlab run --json` printed; `None` for any other object. Its peaks are those
+/// of the whole run.
 #[must_use]
 pub fn of_printed(printed: &Value) -> Option<Configuration> {
     let exact = Figure::exact;
     let object = printed.as_object()?;
     object.get("workload")?;
     let number = |key: &str| object.get(key).and_then(Value::as_f64);
-    // In the words that recordings have for the same.
+    // In the words that recordings use.
     let word = |switch: &str, value: &Value| match (switch, value) {
         ("limit", Value::Null) => "none".to_owned(),
         ("limit", value) => value.as_u64().map_or_else(String::new, |limit| Bytes(limit).to_string()),
@@ -158,7 +158,7 @@ pub fn of_printed(printed: &Value) -> Option<Configuration> {
             peak_reserved: exact(number("peak_reserved")?),
             stranded: None,
             step: Some(exact(number("step_ms").filter(|_| steps > 0)? * 1e3)),
-            // Not printed: a throughput of 0 is never shown.
+            // The throughput is not printed; 0 is never shown.
             throughput: Figure::default(),
             loss: last_loss.map(exact),
         })
@@ -186,7 +186,7 @@ mod tests {
         assert!(of_printed(&json!([1])).is_none());
     }
 
-    /// The only configuration of a snapshot, what is remarked of it, and PyTorch's statistics.
+    /// The only configuration of a snapshot, the remark about it, and PyTorch's statistics.
     fn of(name: &str) -> (Arc<Configuration>, Option<String>, Value) {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests").join(format!("{name}.pickle.xz"));
         let Comparable { configurations, remark } = compared(&path, |_, _| {}).unwrap();
@@ -211,7 +211,7 @@ mod tests {
         let (one, remark, stats) = of("strangers/oom-observer");
         let (_, measured) = one.measured.unwrap();
         let peak = stats["stats"]["allocated_bytes.all.peak"].as_f64().unwrap();
-        // The step that failed is none of those that are measured.
+        // The step that failed is not among the measured ones.
         assert!((0.5 * peak..peak).contains(&measured.peak_allocated.median), "{measured:?}");
         assert_eq!((one.steps, measured.loss), (3, None));
         assert!(measured.step.is_some() && one.out_of_memory && !one.knows_no_steps());

@@ -1,13 +1,13 @@
-//! Bytes on their way, counted.
+//! Counts the bytes that are read.
 
 use std::io::{self, Read};
 
-/// Tells of every read how many bytes it gave.
+/// A reader that reports the number of bytes of every read.
 #[derive(Debug)]
 pub(super) struct MeteredReader<R, F> {
-    /// Where they come from.
+    /// The reader that gives the bytes.
     pub source: R,
-    /// Who hears of them.
+    /// Called with the number of bytes.
     pub each: F,
 }
 

@@ -1,4 +1,4 @@
-//! Moving in time: by op, phase and step, and to what is worth looking at.
+//! Moving the cursor in time: by op, phase and step, and to landmarks.
 
 use super::picture::Cursor;
 use vramlab_allocator::units::DeviceIndex;
@@ -7,24 +7,24 @@ use vramlab_recording::{Direction, Timeline};
 
 use std::sync::Arc;
 
-/// Where the cursor is to go.
+/// A target of the cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Move {
-    /// To the end, and along with it.
+    /// The end of what is known, which the cursor then follows.
     Now,
-    /// To the first position there is.
+    /// The first position there is.
     Start,
-    /// Behind so many events.
+    /// The position after this many events.
     To(u64),
-    /// To the next or the last end of something.
+    /// The next or the previous end of a unit.
     By(MoveUnit, Direction),
-    /// To the next or the last of its kind.
+    /// The next or the previous landmark of a kind.
     Jump(Landmark, Direction),
-    /// To the peak of a step, which panels show it by; to its begin, while it has no end.
+    /// The peak of a step, by which panels show it; while the step has no end, its begin.
     Step(u64),
 }
 
-/// How far one move goes.
+/// The unit of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MoveUnit {
     /// An op.
@@ -35,20 +35,20 @@ pub enum MoveUnit {
     Step,
 }
 
-/// What is worth looking at.
+/// A place worth looking at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Landmark {
-    /// Where allocated was highest: of the whole run.
+    /// The allocated peak of the whole run.
     Peak,
     /// A request that failed.
     OutOfMemory,
-    /// Where a switch that was flipped shows first, or the cache was emptied.
+    /// Where a flipped switch first has an effect, or the cache was emptied.
     Flip,
-    /// The place that a finding at the cursor names.
+    /// The place named by a finding at the cursor.
     Finding,
 }
 
-/// The furthest that the end of a step is looked for.
+/// How many events ahead the end of a step is searched for.
 const LONGEST_STEP: u64 = 400_000;
 
 /// The state at a cursor that looks back, and what is known of its surroundings.
@@ -56,11 +56,11 @@ const LONGEST_STEP: u64 = 400_000;
 pub(super) struct LookBack {
     pub ranks: Ranks,
     step: Option<Arc<Profile>>,
-    /// The step had not ended where its curve ends: there may be more of it by now.
+    /// True if the step had not ended where its curve ends: there may be more of it by now.
     growing: bool,
-    /// What was concluded when that step had ended; `None` where the cursor is in none that has.
+    /// The findings at the end of that step; `None` if the cursor is not in a step that has ended.
     concluded: Option<Arc<[Finding]>>,
-    /// What was tried for the failed request at the cursor, and where that failed.
+    /// The remedies tried for the failed request at the cursor, and the position of the failure.
     remedied: Option<(u64, Arc<[RemedyTrial]>)>,
 }
 
@@ -74,14 +74,14 @@ impl LookBack {
         Some(back)
     }
 
-    /// Goes on to `position`, which lies ahead.
+    /// Advances to `position`, which must be ahead.
     pub fn advance(&mut self, timeline: &mut Timeline, position: u64, device: DeviceIndex) {
         let ranks = &mut self.ranks;
         timeline.events(ranks.position()..position.min(timeline.end()), |_, event| ranks.apply(event));
         self.find_step(timeline, device);
     }
 
-    /// The view at the cursor, with what was tried since for a request that failed there.
+    /// The view at the cursor, with remedies that were tried later for a request that failed there.
     pub fn view(&mut self, timeline: &mut Timeline, device: DeviceIndex) -> Option<View> {
         let mut view = self.ranks.lab_mut(device)?.view();
         if let Some(autopsy) = view.autopsy.as_mut().filter(|autopsy| !autopsy.tried) {
@@ -99,12 +99,12 @@ impl LookBack {
         Some(view)
     }
 
-    /// What was concluded when the step around the cursor had ended; `None` where it is in none that has.
+    /// The findings at the end of the step around the cursor; `None` if it is not in a step that has ended.
     pub fn concluded(&self) -> Option<Arc<[Finding]>> {
         self.concluded.clone()
     }
 
-    /// The curve of the whole step around the cursor; of the last one where it is between two.
+    /// The curve of the whole step around the cursor, or of the last one if it is between two steps.
     pub fn step(&mut self, timeline: &mut Timeline, device: DeviceIndex) -> Option<Arc<Profile>> {
         if self.growing {
             self.find_step(timeline, device);
@@ -119,7 +119,7 @@ impl LookBack {
             return;
         };
         if lab.autopsy().is_some_and(|autopsy| autopsy.position >= begun.position) {
-            // What follows the failure is the clearing up.
+            // After the failure only cleanup follows.
             (self.step, self.growing, self.concluded) = (Some(Arc::new(begun.clone())), false, None);
             return;
         }
@@ -146,7 +146,7 @@ impl LookBack {
     }
 }
 
-/// What was tried for the request that failed at `position`, where that is known.
+/// The remedies tried for the request that failed at `position`, if known.
 fn remedied_after(timeline: &mut Timeline, position: u64, device: DeviceIndex) -> Option<Arc<[RemedyTrial]>> {
     let tells = |event: &Event| {
         event.device == device && matches!(event.kind, EventKind::Remedied(_) | EventKind::StepBegin { .. })
@@ -158,7 +158,7 @@ fn remedied_after(timeline: &mut Timeline, position: u64, device: DeviceIndex) -
     }
 }
 
-/// Where a move leads from `cursor`; `None` where there is no such place.
+/// The target of a move from `cursor`; `None` if there is no such place.
 pub(super) fn target(
     timeline: &mut Timeline,
     cursor: Cursor,
@@ -192,20 +192,20 @@ pub(super) fn target(
     Some(Cursor::At(found.clamp(first, end)))
 }
 
-/// Positions right behind requests that failed.
+/// The positions right after failed requests.
 fn failures(history: &History) -> Vec<u64> {
     history.marks().filter(|mark| mark.kind == MarkKind::OutOfMemory).map(|mark| mark.position + 1).collect()
 }
 
-/// Where the next or the last change shows: see [`shows`].
+/// Where the next or the previous change shows: see [`shows`].
 fn changed(timeline: &mut Timeline, here: u64, direction: Direction, device: DeviceIndex) -> Option<u64> {
     let marks: Vec<Mark> = timeline.now().lab(device)?.history().marks().cloned().collect();
     let mut marks: Vec<Mark> = marks.into_iter().filter(|mark| mark.kind != MarkKind::OutOfMemory).collect();
-    // What was flipped between the same two steps shows at one place.
+    // Flips between the same two steps show at one place.
     marks.dedup_by(|later, mark| is_flip(later) && is_flip(mark) && later.step == mark.step);
     let ahead = marks.partition_point(|mark| mark.position < here);
     match direction {
-        // One that lies behind may show ahead.
+        // A change behind the cursor may show ahead of it.
         Direction::Forward => {
             marks[ahead.saturating_sub(1)..].iter().map(|mark| shows(timeline, mark, device)).find(|at| *at > here)
         }
@@ -219,14 +219,14 @@ fn is_flip(mark: &Mark) -> bool {
     matches!(mark.kind, MarkKind::Flip { .. })
 }
 
-/// Where a change shows: a flip at the peak of the first step that it is in force for, anything else, and a flip after which no step
-/// ended, right behind it.
+/// Where a change shows. A flip shows at the peak of the first step under it. Other changes, and a flip that no
+/// finished step follows, show right behind themselves.
 fn shows(timeline: &mut Timeline, mark: &Mark, device: DeviceIndex) -> u64 {
     let behind = mark.position + 1;
     if is_flip(mark) { peak_behind(timeline, behind, device) } else { behind }
 }
 
-/// The peak of the step that ends, or fails, first behind a position; that position, where none does.
+/// The peak of the first step that ends or fails after `behind`, or `behind` if there is none.
 fn peak_behind(timeline: &mut Timeline, behind: u64, device: DeviceIndex) -> u64 {
     let ends = |event: &Event| {
         event.device == device && matches!(event.kind, EventKind::StepEnd(_) | EventKind::Oom(_) | EventKind::Begin(_))
@@ -248,7 +248,7 @@ fn by(timeline: &mut Timeline, here: u64, unit: MoveUnit, direction: Direction, 
     };
     match direction {
         Direction::Forward => timeline.find(here, Direction::Forward, ends).map(|index| index + 1),
-        // The event before the cursor is the end that it stands at.
+        // The cursor stands right after the event before it, which is an end.
         Direction::Backward => {
             let found = timeline.find(here.saturating_sub(1), Direction::Backward, ends).map(|index| index + 1);
             found.or_else(|| (here > timeline.first()).then(|| timeline.first()))
@@ -256,7 +256,7 @@ fn by(timeline: &mut Timeline, here: u64, unit: MoveUnit, direction: Direction, 
     }
 }
 
-/// The peak of a step, right behind its begin where it has no end.
+/// The peak of a step, or the position right after its begin if it has no end.
 fn step_peak(timeline: &mut Timeline, here: u64, step: u64, device: DeviceIndex) -> Option<u64> {
     let begins =
         |event: &Event| event.device == device && matches!(event.kind, EventKind::StepBegin { step: s } if s == step);

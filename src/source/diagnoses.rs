@@ -1,5 +1,5 @@
-//! What a run suffers from, found out by reading it again on a thread of its own: which lines leak, and which remedies would
-//! gain something. Each is tried before it is shown.
+//! What is wrong with a run, found by reading it again on another thread: lines that leak, and remedies with a gain.
+//! Each remedy is tried before it is shown.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,26 +14,26 @@ use vramlab_model::{
 use vramlab_recording::{Excerpt, Timeline};
 use vramlab_whatif::{Effort, Places, RecordedRun, RecordedWriter, Tuning, smallest_limit};
 
-/// Steps after a flip before anything is looked for.
+/// How many steps must follow a flip before a diagnosis begins.
 const STEPS: u64 = 6;
-/// Events of a history without steps before anything is looked for.
+/// How many events a history without steps needs before a diagnosis begins.
 const EVENTS: u64 = 1 << 12;
-/// Of longer runs no settings are tried: what they asked would take too much room.
+/// Longer runs get no trials of settings, because their requests would take too much memory.
 const TRIED: u64 = 1 << 21;
-/// The same of a run that goes on.
+/// The same for a run that goes on.
 const TRIED_LIVE: u64 = 1 << 20;
 
-/// A limit that refused a request and that nobody tells.
+/// An unrecorded limit that refused a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UntoldLimit {
-    /// The least that it can have been.
+    /// The lowest value that it can have been.
     pub least: Bytes,
-    /// A change with which the requests that failed would have been served, and the smallest limit for that; only where nothing does
-    /// under the least.
+    /// A change that would have served the failed requests, and the smallest limit under which it does. Only set if
+    /// nothing helps at the lowest possible limit.
     pub fits_from: Option<(Remedy, Bytes)>,
 }
 
-/// What was found out, and of what.
+/// The diagnosis so far, and the part of the run that it is about.
 #[derive(Debug)]
 pub(super) struct Diagnoses {
     last: Option<Arc<Diagnosis>>,
@@ -43,18 +43,18 @@ pub(super) struct Diagnoses {
     finished: (mpsc::UnboundedSender<PartDiagnosis>, mpsc::UnboundedReceiver<PartDiagnosis>),
 }
 
-/// The part of a run that was looked at.
+/// The part of a run that was examined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct DiagnosedPart {
     device: DeviceIndex,
-    /// Events before the last flip: what is wrong since then is wrong now.
+    /// The number of events before the last flip: only what has been wrong since then is still wrong.
     since: u64,
     end: u64,
-    /// Nothing more will come.
+    /// True if nothing more will come.
     whole: bool,
 }
 
-/// What was found out of a part.
+/// The diagnosis of a part.
 #[derive(Debug)]
 pub(super) struct PartDiagnosis {
     of: DiagnosedPart,
@@ -62,7 +62,7 @@ pub(super) struct PartDiagnosis {
     untold_limit: Option<UntoldLimit>,
 }
 
-/// Stops the search when dropped.
+/// Stops the search when it is dropped.
 #[derive(Debug)]
 struct Stop(Arc<AtomicBool>);
 
@@ -77,26 +77,26 @@ impl Diagnoses {
         Self { last: None, untold_limit: None, of: None, stop: None, finished: mpsc::unbounded_channel() }
     }
 
-    /// What was found out last of what is so still.
+    /// The last diagnosis, if it still applies.
     pub fn last(&self) -> Option<Arc<Diagnosis>> {
         self.last.clone()
     }
 
-    /// What is known of a limit that nobody tells, where one refused a request.
+    /// What is known of an unrecorded limit that refused a request.
     pub fn untold_limit(&self) -> Option<Arc<UntoldLimit>> {
         self.untold_limit.clone()
     }
 
-    /// The next that is found out.
+    /// The next diagnosis.
     pub async fn next(&mut self) -> PartDiagnosis {
         match self.finished.1.recv().await {
             Some(found) => found,
-            // Never: a sender is kept beside it.
+            // Can't happen: a sender is kept here.
             None => std::future::pending().await,
         }
     }
 
-    /// Takes it.
+    /// Stores a diagnosis.
     pub fn take(&mut self, found: PartDiagnosis) {
         if self.of == Some(found.of) {
             self.stop = None;
@@ -105,8 +105,8 @@ impl Diagnoses {
         }
     }
 
-    /// Looks again where enough is new: of a run that goes on whenever it is twice as long since the last flip, of one that has
-    /// ended once.
+    /// Begins a diagnosis if enough is new: a run that goes on is examined whenever it has doubled in length since the
+    /// last flip, a run that has ended once.
     pub fn begin(&mut self, timeline: &mut Timeline, device: DeviceIndex, grows: bool) {
         let (first, end) = (timeline.first(), timeline.end());
         let Some(lab) = timeline.now().lab(device) else { return };
@@ -129,7 +129,7 @@ impl Diagnoses {
         let run = ExaminedRun {
             of,
             names: lab.names().clone(),
-            // The first whole step under the switches in force, behind the one that takes the cache for them.
+            // The first whole step under the current switches, after the one that fills the cache for them.
             fork: grows.then(|| finished.saturating_sub(3).max(step + 1)),
             failed: lab.memory().traffic().ooms > 0,
             tries: first == 0 && end <= if grows { TRIED_LIVE } else { TRIED },
@@ -139,7 +139,7 @@ impl Diagnoses {
         }
     }
 
-    /// Without a thread nothing is found out, and nothing is advised.
+    /// Starts the thread. Without a thread nothing is diagnosed or advised.
     fn start(&mut self, excerpt: Excerpt, run: ExaminedRun) {
         let stopped = Arc::new(AtomicBool::new(false));
         let (stop, finished, of) = (Arc::clone(&stopped), self.finished.0.clone(), run.of);
@@ -155,20 +155,21 @@ impl Diagnoses {
     }
 }
 
-/// A run to look at.
+/// A run to examine.
 struct ExaminedRun {
     of: DiagnosedPart,
     names: Names,
-    /// The step from which remedies are tried, of a run that goes on: they are put in force where it is, not where it began.
+    /// The step from which remedies are tried in a run that goes on, because they would be put in force now and not at
+    /// the beginning.
     fork: Option<u64>,
-    /// Requests failed.
+    /// True if requests failed.
     failed: bool,
-    /// All that it asked is known, and not too much to try settings on.
+    /// True if all requests of the run are known, and are few enough for trials of settings.
     tries: bool,
 }
 
 impl ExaminedRun {
-    /// `None` if it was stopped.
+    /// Examines the run; `None` if it was stopped.
     fn diagnose(&self, excerpt: &Excerpt, stop: &AtomicBool) -> Option<(Diagnosis, Option<UntoldLimit>)> {
         let goes_on = || !stop.load(Ordering::Relaxed);
         let (device, since) = (self.of.device, self.of.since);
@@ -211,7 +212,8 @@ impl ExaminedRun {
         goes_on().then_some((diagnosis, untold_limit))
     }
 
-    /// Expandable segments, beside what is in force: from where a run is, or from the first event of one that has ended.
+    /// Tries expandable segments in addition to the settings in force: from the current position, or from the first
+    /// event of a run that has ended.
     fn try_settings(&self, recorded: &RecordedRun) -> Option<(Remedy, Gain)> {
         let text = recorded.facts.conditions.settings.with_expandable_segments()?;
         let gain = match self.fork {
@@ -223,7 +225,7 @@ impl ExaminedRun {
                 let changed = recorded.under(&text).ok()?;
                 let peak = |conditions| recorded.program.replay(conditions).figures;
                 let (own, other) = (peak(&recorded.facts.conditions), peak(&changed));
-                // What fails serves less, and holds less.
+                // Settings under which requests fail also hold less.
                 let gain = Gain { from: own.peak_reserved, to: other.peak_reserved, trial: Trial::Replayed };
                 (other.ooms <= own.ooms).then_some(gain)?
             }
@@ -231,7 +233,8 @@ impl ExaminedRun {
         Some((Remedy::settings(text), gain))
     }
 
-    /// What is known of a limit that nobody tells, and that nothing serves at its lowest: what would, from which limit on.
+    /// What is known of an unrecorded limit, if nothing serves the requests at its lowest possible value: the change
+    /// that does, and from which limit on.
     fn try_limits(&self, recorded: &RecordedRun) -> Option<UntoldLimit> {
         let range = recorded.facts.unknown_limit.filter(|_| self.failed && self.of.whole)?;
         let torch = recorded.facts.conditions.settings.torch();
@@ -244,7 +247,7 @@ impl ExaminedRun {
         Some(UntoldLimit { least: range.least, fits_from })
     }
 
-    /// What serves the requests that failed, of a run that has ended.
+    /// Remedies for the requests that failed in a run that has ended.
     fn try_for_failures(&self, recorded: &RecordedRun) -> Option<Arc<[RemedyTrial]>> {
         if !self.failed || !self.of.whole {
             return None;
@@ -253,7 +256,7 @@ impl ExaminedRun {
         let tuning = Tuning::of(recorded, None, Effort::Short, torch, &|_, _| {}).ok()?;
         let mut remedied = tuning.remedied();
         if recorded.facts.unknown_limit.is_some() {
-            // Tried at the lowest that it can be: what fails there may fit.
+            // Tried at the lowest possible limit: a remedy that fails there may still work.
             remedied.retain(|tried| tried.fits);
             if remedied.is_empty() {
                 return None;

@@ -1,4 +1,4 @@
-//! What there is to say of every run of a file: its peaks and who held them, its failures, what it left behind.
+//! An examination of every run in a file: its peaks and who held them, its failures, and its leaks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,66 +11,66 @@ use vramlab_model::{
 };
 use vramlab_recording::RecordingError;
 
-/// One device of a file.
+/// The examination of one device.
 #[derive(Clone, Debug)]
 pub struct DeviceExamination {
     /// The device.
     pub device: DeviceIndex,
-    /// The ranks that it stands for, where it is the own GPU of a rank.
+    /// The ranks that the device stands for, if it is a rank's own GPU.
     pub alike: Option<Arc<AlikeRanks>>,
-    /// How it stands at the end.
+    /// The view at the end.
     pub view: View,
-    /// Where most was allocated.
+    /// The moment when most was allocated.
     pub peak: MomentHoldings,
     /// The end.
     pub end: MomentHoldings,
-    /// Where most was reserved.
+    /// The moment when most was reserved.
     pub fullest: Fullest,
-    /// Allocated and reserved from the first event to the last.
+    /// Allocated and reserved bytes from the first event to the last.
     pub curve: Curve,
-    /// Requests that failed, the first ones.
+    /// The first requests that failed.
     pub failures: Vec<Arc<Autopsy>>,
-    /// Requests that failed in all.
+    /// The number of requests that failed.
     pub ooms: u64,
-    /// How it repeats itself.
+    /// How the run repeats itself.
     pub rhythm: Option<Rhythm>,
     /// Names that hold more at every repetition.
     pub leaks: Vec<Leak>,
 }
 
-/// Who held memory at a moment.
+/// The holders of memory at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct MomentHoldings {
-    /// Events before it.
+    /// The number of events before it.
     pub position: u64,
-    /// Where every reserved byte stood.
+    /// The five accounts.
     pub ledger: Ledger,
     /// Live bytes by category, in the order of [`vramlab_model::Category::ALL`].
     pub by_category: [Bytes; 9],
     /// Live blocks by name, the most bytes first.
     pub holders: Vec<Survivor>,
-    /// The same by module.
+    /// Live blocks by module, the most bytes first.
     pub modules: Vec<Survivor>,
-    /// The line of a package that holds most of what a line of the program's own holds, by that.
+    /// For each line of the program that calls a package, the package's line that holds most of the memory.
     pub within: BTreeMap<String, String>,
 }
 
-/// Allocated and reserved over a whole file, in columns of equally many events.
+/// Allocated and reserved bytes over a whole file, in columns of the same number of events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Curve {
-    /// The most of each in every column.
+    /// The most of each figure in every column.
     pub columns: Vec<(Bytes, Bytes)>,
 }
 
 impl Curve {
-    /// Columns at most.
+    /// The most columns.
     const COLUMNS: u64 = 640;
 
     fn observe(&mut self, index: u64, end: u64, memory: &MemoryModel) {
         let column = usize::try_from(u128::from(index) * u128::from(Self::COLUMNS) / u128::from(end.max(1)));
         let column = column.unwrap_or(usize::MAX).min(Self::COLUMNS as usize - 1);
         let (allocated, reserved) = (memory.allocated(), memory.reserved());
-        // What nothing happens to stays.
+        // Without events the last values continue.
         while self.columns.len() <= column {
             self.columns.push(self.columns.last().copied().unwrap_or_default());
             if self.columns.len() > column {
@@ -82,18 +82,18 @@ impl Curve {
     }
 }
 
-/// Where most was reserved.
+/// The moment when most was reserved.
 #[derive(Clone, Debug, Default)]
 pub struct Fullest {
-    /// Events before it.
+    /// The number of events before it.
     pub position: u64,
-    /// Where every reserved byte stood.
+    /// The five accounts.
     pub ledger: Ledger,
-    /// Segments that stranded most, each with the name of its largest block.
+    /// The segments that stranded most, each with the name of its largest block.
     pub stranding: Vec<(StrandingSegment, String)>,
 }
 
-/// What the first reading finds out of a device.
+/// The results of the first reading.
 #[derive(Debug, Default)]
 struct First {
     rhythm: RhythmFinder,
@@ -103,7 +103,7 @@ struct First {
     ooms: u64,
 }
 
-/// What the second reading is for.
+/// The results of the second reading.
 struct Second {
     peak: u64,
     fullest: u64,
@@ -112,12 +112,12 @@ struct Second {
     found: (MomentHoldings, Fullest),
 }
 
-/// Failures that are kept.
+/// How many failures are kept.
 const FAILURES: usize = 8;
-/// Segments that are listed.
+/// How many segments are listed.
 const SEGMENTS: usize = 5;
 
-/// Examines every device that memory was taken on. Reads the file twice; `progress` hears how far it is.
+/// Examines every device on which memory was allocated. Reads the file twice; `progress` hears how far it is.
 ///
 /// # Errors
 /// [`RecordingError::Damaged`].
@@ -181,7 +181,7 @@ pub fn examined(whole: &Whole, mut progress: impl FnMut(u64, u64)) -> Result<Vec
     let examined = |(device, (mut view, end, first)): (DeviceIndex, (View, MomentHoldings, First))| {
         let second = second.remove(&device)?;
         let leaks = second.leaks.map(LeakFinder::finish).unwrap_or_default();
-        // Of a leak the lines are known now.
+        // The lines that leak are known now.
         let known = Diagnosis { leaks, looked: Some(view.position), ..Diagnosis::default() };
         view.findings = known.amended(&view.findings, &view.settings);
         Some(DeviceExamination {
@@ -204,7 +204,7 @@ pub fn examined(whole: &Whole, mut progress: impl FnMut(u64, u64)) -> Result<Vec
 impl First {
     fn observe(&mut self, kind: &EventKind, lab: &Lab, index: u64) {
         match kind {
-            // Behind the request that the driver was asked for, so that its block stands in the new segment.
+            // After the request that needed the new segment, so that its block is already in it.
             EventKind::Alloc { .. } if lab.memory().reserved() > self.reserved => {
                 (self.reserved, self.fullest) = (lab.memory().reserved(), index + 1);
             }
@@ -214,7 +214,7 @@ impl First {
                     self.failures.extend(lab.autopsy().cloned());
                 }
             }
-            // What was tried for it follows later in the stream.
+            // The remedies tried for the failure come later in the stream.
             EventKind::Remedied(_) => {
                 if let (Some(last), Some(told)) = (self.failures.last_mut(), lab.autopsy())
                     && last.position == told.position

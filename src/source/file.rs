@@ -1,4 +1,4 @@
-//! Recordings: whole ones, ones that are still being written, and pipes.
+//! Recordings: complete ones, ones that are still being written, and pipes.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -15,15 +15,15 @@ use super::picture::SourceKind;
 use vramlab_model::{Event, EventKind};
 use vramlab_recording::{Next, Reader, RecordingError};
 
-/// Frames that may wait for the keeper.
+/// The most frames that wait for the keeper.
 const QUEUE: usize = 8;
-/// How often a file that is being written is looked at.
+/// How often a file that is being written is checked.
 const LOOK: Duration = Duration::from_millis(40);
 
-/// Opens a recording; `-` is the standard input. Where it `follows`, what is written later comes too.
+/// Opens a recording; `-` is the standard input. If it `follows`, later additions to the file are shown too.
 ///
 /// # Errors
-/// [`RecordingError`], where it is none or can't be read from the start.
+/// [`RecordingError`] if it is not a recording, or can't be read from the start.
 pub fn recording(path: &Path, follows: bool) -> Result<Source, RecordingError> {
     if path == Path::new("-") {
         return of_reader(io::stdin(), "-".into(), false);
@@ -39,7 +39,7 @@ pub(super) fn of_reader(
     follows: bool,
 ) -> Result<Source, RecordingError> {
     let mut reader = Reader::new(source);
-    // A file that is no recording is refused before a screen opens.
+    // A file that is not a recording is refused before a screen opens.
     let first = first_frame(&mut reader, follows)?;
     let (arrive, arrivals) = mpsc::channel(QUEUE);
     let kind = SourceKind::Recording(name);
@@ -50,7 +50,7 @@ pub(super) fn of_reader(
     Source::keep(kind, None, Inbox::Read(arrivals), None).map_err(RecordingError::Unreadable)
 }
 
-/// The first frame, or none where the recording has none yet.
+/// The first frame, or none if the recording has no frame yet.
 fn first_frame<R: Read>(reader: &mut Reader<R>, follows: bool) -> Result<Next, RecordingError> {
     match reader.next()? {
         Next::NotYet | Next::End if !follows => Ok(Next::End),

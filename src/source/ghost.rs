@@ -1,31 +1,31 @@
-//! Another allocator beside the run, as a front end sees it.
+//! Another allocator that follows the run, as a front end sees it.
 
 use std::sync::Arc;
 
 use vramlab_model::{Column, History, Occupancy};
 use vramlab_whatif::{Conditions, Figures, StartState};
 
-/// A ghost as a screen shows it: a prediction, not a run.
+/// A ghost for a screen: a prediction, not a run.
 #[derive(Clone, Debug)]
 pub struct Ghost {
-    /// Under what it works.
+    /// Its conditions.
     pub conditions: Arc<Conditions>,
-    /// Steps of the run that were finished when it began.
+    /// The number of the run's steps that were finished when it began.
     pub since: u64,
-    /// Where the blocks come from that were there when it began: [`StartState::Anew`] is an estimate.
+    /// The origin of the blocks that existed when it began; [`StartState::Anew`] is an estimate.
     pub starting: StartState,
-    /// Its figures where it is now; `None` before it has caught up.
+    /// Its current figures; `None` before it has caught up.
     pub figures: Option<Figures>,
-    /// The figures of the last step that ended, or of the one around a cursor that looks back, here and in the run.
+    /// The figures of the last step that ended, or of the step around a cursor that looks back: the ghost's and the run's.
     pub step: Option<(Column, Column)>,
-    /// That step has ended: what is stranded is known of it.
+    /// True if that step has ended, so that its stranded bytes are known.
     pub ended: bool,
-    /// Where its memory stands at the cursor; `None` before it has come there, and where it did not follow yet.
+    /// Its memory at the cursor; `None` until it has got there, and where it did not follow yet.
     pub occupancy: Option<Arc<Occupancy>>,
-    /// Every step that is known, column by column beside the run's own.
+    /// All known steps, column by column like the run's own.
     pub history: Arc<History>,
-    /// How far it has caught up, from 0 to 1; `None` where it has.
+    /// How far it has caught up, from 0 to 1; `None` once it has.
     pub catching_up: Option<f64>,
-    /// How far it has got towards the cursor that looks back, from 0 to 1; `None` where nothing is under way.
+    /// How far it has got towards a cursor that looks back, from 0 to 1; `None` if it is not on the way.
     pub seeking: Option<f64>,
 }

@@ -1,27 +1,27 @@
-//! How a ghost begins to follow, and how it reaches a cursor that looks back.
+//! How a ghost begins to follow a run, and how it reaches a cursor that looks back.
 
 use vramlab_allocator::units::DeviceIndex;
 use vramlab_model::{Begins, Lab};
 use vramlab_recording::{Excerpt, Timeline};
 use vramlab_whatif::{BlockAtStart, Conditions, Follower, Places, RecordedWriter};
 
-/// Events that are followed at once, in the keeper's thread: some milliseconds.
+/// How many events are followed at once, in the keeper's thread: some milliseconds.
 pub(super) const NEAR: u64 = 1 << 14;
 
-/// How what was there before the first event is come by.
+/// How the memory from before the first event is determined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum GhostStart {
-    /// Nothing was there, or nothing but what the run held then is known.
+    /// There was none, or nothing more than the run's own memory is known.
     #[default]
     Plain,
-    /// A history of PyTorch's began late: what is known of it so far shows what was there.
+    /// A recorded history of PyTorch began late. What is known of it so far shows what existed before.
     SoFar,
-    /// The same, and nothing will be added to it.
+    /// The same, and the history is complete.
     Whole,
 }
 
 impl GhostStart {
-    /// Of a timeline that may grow.
+    /// The start for a timeline that may grow.
     pub fn of(timeline: &mut Timeline, device: DeviceIndex, grows: bool) -> Self {
         let from_the_first = timeline.first() == 0;
         let begins = timeline.now().lab(device).and_then(|lab| lab.about().history);
@@ -32,23 +32,23 @@ impl GhostStart {
         }
     }
 
-    /// A ghost that began in the `other` way has to start again.
+    /// True if a ghost that began in the `other` way should start again.
     pub fn is_better_than(self, other: Self) -> bool {
         self > other
     }
 
-    /// How often all events are read.
+    /// How many times all events are read.
     pub fn passes(self) -> u64 {
         if self == Self::Plain { 1 } else { 2 }
     }
 
-    /// One that begins before the first event there is, where nothing need be read for that. Whose addresses a run has, its first
-    /// event tells.
+    /// A ghost that begins before the first event, if nothing needs to be read for that. The first event tells whose
+    /// addresses the run has.
     pub fn at_once(self, conditions: &Conditions, first: u64, device: DeviceIndex) -> Option<Follower> {
         (self == Self::Plain && first == 0).then(|| Follower::new(conditions, Places::default(), device))
     }
 
-    /// One that begins before the first event of `excerpt`; `count` is told of every event that is read, and says whether to go on.
+    /// A ghost that begins before the first event of `excerpt`. `count` is called for every event, and returns whether to go on.
     pub fn read(
         self,
         conditions: &Conditions,
@@ -69,7 +69,7 @@ impl GhostStart {
         if !goes_on {
             return None;
         }
-        // The run's own settings can be had, or else nothing more than its events.
+        // Uses the run's own settings if they can be determined, or else only its events.
         let again = writer.finish(conditions.device, None).ok().and_then(|recorded| {
             let under = recorded.under(conditions.text()).ok()?;
             Some(Follower::again(&recorded, &under))
@@ -78,13 +78,13 @@ impl GhostStart {
     }
 }
 
-/// One that begins with what the run holds before the first event of `excerpt`.
+/// A ghost that begins with what the run holds before the first event of `excerpt`.
 fn beside(conditions: &Conditions, excerpt: &Excerpt, device: DeviceIndex) -> Follower {
     let position = excerpt.range().start;
     let nothing = Lab::new();
     let lab = excerpt.before().lab(device).unwrap_or(&nothing);
     let memory = lab.memory();
-    // A history of PyTorch's shows where its driver put segments.
+    // A recorded history of PyTorch shows where its driver placed segments.
     let places = if lab.about().history.is_some() { Places::Recorded } else { Places::Simulated };
     let mut held: Vec<(u64, BlockAtStart)> = Vec::new();
     for segment in memory.segments() {
@@ -100,7 +100,7 @@ fn beside(conditions: &Conditions, excerpt: &Excerpt, device: DeviceIndex) -> Fo
     Follower::begin(conditions, places, (device, position), held, memory.limit(), done)
 }
 
-/// A ghost where the cursor looked back, and some way before it: from there steps back are short.
+/// A ghost at the cursor that looks back, and another one some way before it, so that steps back are short.
 #[derive(Debug)]
 pub(super) struct LookedBack {
     before: Follower,
@@ -108,7 +108,7 @@ pub(super) struct LookedBack {
 }
 
 impl LookedBack {
-    /// One that has followed an excerpt from `origin` on, as far as `count` let it.
+    /// A ghost that has followed an excerpt from `origin` on, as far as `count` allowed.
     pub fn from(origin: Follower, excerpt: &Excerpt, count: &mut dyn FnMut() -> bool) -> Self {
         let (mut before, mut here) = (origin.clone(), origin);
         let near = excerpt.range().end.saturating_sub(NEAR);
@@ -127,7 +127,7 @@ impl LookedBack {
         &self.here
     }
 
-    /// Goes to `position`; false where that is far.
+    /// Moves to `position`. Returns false if that is far.
     pub fn go(&mut self, timeline: &Timeline, position: u64) -> bool {
         let is_near = |from: &Follower, far: u64| (from.position()..=from.position() + far).contains(&position);
         if !is_near(&self.here, NEAR) {

@@ -1,5 +1,5 @@
-//! A ghost of the run: another allocator that follows the timeline, in the keeper's thread while it keeps up and on a thread of
-//! its own where it has a long way to go; and the same where the cursor looks back.
+//! The ghost of a run: another allocator that follows the timeline. It runs in the keeper's thread while it keeps up,
+//! and on its own thread if it has far to go. A second one follows to where the cursor looks back.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -18,56 +18,56 @@ use vramlab_model::{Event, EventKind, History, Occupancy, SegmentView};
 use vramlab_recording::{Excerpt, Timeline};
 use vramlab_whatif::{Conditions, Follower};
 
-/// How often it is kept as it is when a step begins.
+/// How often a copy is kept when a step begins.
 const TRAIL: Duration = Duration::from_millis(250);
-/// Events up to a mark that are followed once more, at most.
+/// The most events before a mark that are followed once more.
 const LONG: u64 = 1 << 17;
 
-/// Who follows, and where.
+/// The ghosts and their positions.
 #[derive(Debug)]
 pub(super) struct Ghosts {
     wanted: Option<Arc<Conditions>>,
-    /// How it began.
+    /// How the ghost began.
     beginning: GhostStart,
-    /// As it was when it began.
+    /// The ghost as it was when it began.
     origin: Option<Follower>,
     follower: Option<Follower>,
     job: Option<GhostJob>,
-    /// Where the cursor looks back, and who is on the way there.
+    /// The ghost at the cursor that looks back, and one that is on the way there.
     back: Option<LookedBack>,
     seeking: Option<GhostJob>,
-    /// Counts requests: a result that comes back too late is dropped.
+    /// Counts requests, so that a result that comes too late is dropped.
     number: u64,
-    /// As it was when a step began lately, and when one began before that: a mark in the last step is not far from there.
+    /// Copies of the ghost at the beginnings of recent steps: a mark in the last step is not far from there.
     trail: VecDeque<Follower>,
     trailed: Instant,
-    /// What was drawn last: of which ghost, behind how many events.
+    /// The memory that was last drawn: of which ghost, and after how many events.
     stood: Option<((u64, u64), Arc<Occupancy>)>,
     finished: (mpsc::UnboundedSender<CaughtUpGhost>, mpsc::UnboundedReceiver<CaughtUpGhost>),
 }
 
-/// One that has caught up with what there was.
+/// A ghost that has caught up with the events so far.
 #[derive(Debug)]
 pub(super) struct CaughtUpGhost {
     number: u64,
     came: CatchUpResult,
 }
 
-/// Where it is now.
+/// Where the ghost is now.
 #[derive(Debug)]
 enum CatchUpResult {
-    /// To the end, and what it was when it began.
+    /// At the end, with a copy of it as it was when it began.
     End { origin: Box<Follower>, follower: Box<Follower> },
-    /// To where the cursor looked back.
+    /// Where the cursor looked back.
     Back(Box<LookedBack>),
 }
 
-/// One that catches up.
+/// A ghost that is catching up.
 #[derive(Debug)]
 struct GhostJob {
-    /// The result is no longer needed.
+    /// Set once the result is no longer needed.
     stop: Arc<AtomicBool>,
-    /// Events followed so far, of so many.
+    /// The number of events followed so far, and the number in total.
     read: Arc<AtomicU64>,
     of: u64,
 }
@@ -102,13 +102,13 @@ impl Ghosts {
         }
     }
 
-    /// Another is wanted, or none any more.
+    /// Requests another ghost, or none.
     pub fn want(&mut self, conditions: Option<Arc<Conditions>>) {
         self.wanted = conditions;
         self.begin_anew();
     }
 
-    /// Lets go of all that was followed: it was another device's, or is known better now.
+    /// Drops all ghosts, because they belong to another device or more is known now.
     pub fn begin_anew(&mut self) {
         self.number += 1;
         (self.origin, self.follower, self.job) = (None, None, None);
@@ -116,21 +116,21 @@ impl Ghosts {
         self.trail.clear();
     }
 
-    /// Whether one catches up.
+    /// True while a ghost is catching up.
     pub const fn is_busy(&self) -> bool {
         self.job.is_some() || self.seeking.is_some()
     }
 
-    /// The next that has caught up.
+    /// The next ghost that has caught up.
     pub async fn next(&mut self) -> CaughtUpGhost {
         match self.finished.1.recv().await {
             Some(caught) => caught,
-            // Never: a sender is kept beside it.
+            // Can't happen: a sender is kept here.
             None => std::future::pending().await,
         }
     }
 
-    /// Takes it back.
+    /// Takes back a ghost that has caught up.
     pub fn take(&mut self, caught: CaughtUpGhost) {
         if caught.number != self.number {
             return;
@@ -147,7 +147,7 @@ impl Ghosts {
         }
     }
 
-    /// The event with this index has just happened.
+    /// Takes in the event with this index, which has just happened.
     pub fn see(&mut self, index: u64, event: &Event) {
         if let Some(follower) = self.follower.as_mut().filter(|follower| follower.position() == index) {
             if matches!(event.kind, EventKind::StepBegin { .. }) && self.trailed.elapsed() >= TRAIL {
@@ -159,7 +159,7 @@ impl Ghosts {
         }
     }
 
-    /// Where its memory stood at the mark of a run that goes on, beside the run's own segments there; `None` where it has not
+    /// The ghost's memory at the mark of a run that goes on, with the run's segments there; `None` if it has not
     /// followed so closely.
     pub fn at_mark(&self, timeline: &Timeline, mark: u64, segments: &[SegmentView]) -> Option<Arc<Occupancy>> {
         let near = |follower: &&Follower| (follower.position()..follower.position() + LONG).contains(&mark);
@@ -168,7 +168,7 @@ impl Ghosts {
         (here.position() == mark).then(|| Arc::new(here.occupancy(segments)))
     }
 
-    /// Follows what was not seen; more may come where the timeline `grows`.
+    /// Follows the events that were not seen yet. If the timeline `grows`, more may come.
     pub fn catch_up(&mut self, timeline: &mut Timeline, device: DeviceIndex, grows: bool) {
         let beginning = GhostStart::of(timeline, device, grows);
         if self.follower.is_some() || self.job.is_some() {
@@ -222,7 +222,7 @@ impl Ghosts {
         });
     }
 
-    /// Follows to the cursor where that looks back.
+    /// Follows to the cursor if it looks back.
     pub fn look_back(&mut self, timeline: &mut Timeline, cursor: Cursor) {
         let Cursor::At(position) = cursor else {
             (self.back, self.seeking) = (None, None);
@@ -277,7 +277,7 @@ impl Ghosts {
         thread::Builder::new().name("ghost".to_owned()).spawn(follow).ok().map(|_| job)
     }
 
-    /// As it is at the cursor, beside the run's own history and the segments that it has there, behind `position` events.
+    /// The ghost's picture at the cursor, with the run's own history and its segments after `position` events.
     pub fn picture(
         &mut self,
         cursor: Cursor,

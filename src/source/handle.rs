@@ -1,4 +1,4 @@
-//! A source as a front end holds it.
+//! The handle of a source.
 
 use std::io;
 use std::sync::Arc;
@@ -14,22 +14,22 @@ use super::request::Request;
 use vramlab_allocator::DeviceMemory;
 use vramlab_session::{Command, Engine};
 
-/// A source, as a front end holds it.
+/// A source, in the form that a front end holds.
 #[derive(Debug)]
 pub struct Source {
     /// The last published picture.
     pub pictures: watch::Receiver<Arc<Picture>>,
-    /// There until the source is let go.
+    /// Present until the source is dropped.
     controls: Option<mpsc::UnboundedSender<Request>>,
     engine: Option<(Sender<Command>, Engine)>,
     keeper: Option<JoinHandle<()>>,
 }
 
 impl Source {
-    /// Keeps what arrives in `inbox`, on a thread of its own; `memory` is the device's, where that is known.
+    /// Keeps the messages from `inbox` on a thread of its own. `memory` is the device's, if known.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// If the system can't start a thread.
     pub(super) fn keep(
         kind: SourceKind,
         memory: Option<DeviceMemory>,
@@ -47,30 +47,30 @@ impl Source {
         Ok(Self { pictures: shown, controls: Some(controls), engine, keeper: Some(keeper) })
     }
 
-    /// Asks for something; never waits. What the source can't do is left out.
+    /// Sends a request without waiting. Requests that the source can't fulfil are dropped.
     pub fn request(&self, request: Request) {
         match (request, &self.engine, &self.controls) {
-            // A send fails only when the engine has ended.
+            // A send fails only after the engine has ended.
             (Request::Lab(command), Some((commands, _)), _) => drop(commands.send(command)),
             (Request::Lab(_), None, _) | (_, _, None) => {}
             (request, _, Some(controls)) => drop(controls.send(request)),
         }
     }
 
-    /// The engine behind it, for the code that ends the process.
+    /// The engine of a live lab, for the code that ends the process.
     #[must_use]
     pub fn engine(&self) -> Option<Engine> {
         self.engine.as_ref().map(|(_, engine)| engine.clone())
     }
 }
 
-/// Ends the run, and waits until a recording of it is whole.
+/// Ends the run, and waits until its recording is complete.
 impl Drop for Source {
     fn drop(&mut self) {
         self.request(Request::Lab(Command::Quit));
         self.controls = None;
         if let Some(keeper) = self.keeper.take() {
-            // A panic has printed its own message.
+            // The panic has printed its own message.
             let _ = keeper.join();
         }
     }

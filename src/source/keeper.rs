@@ -1,4 +1,4 @@
-//! The thread that keeps a timeline and its cursor, and publishes pictures: never faster than a screen can show them.
+//! The thread that keeps a timeline with a cursor and publishes pictures, never faster than a screen can show them.
 
 mod moves;
 
@@ -29,26 +29,26 @@ use vramlab_device::{HostAccount, Sensors};
 use vramlab_model::{Event, EventKind, Lab, Micros, RunState};
 use vramlab_recording::{Bounds, Timeline};
 
-/// At most thirty pictures a second: a picture costs the processor that also trains.
+/// At most thirty pictures per second, because a picture takes time on the processor that may also train.
 const FRAME: Duration = Duration::from_millis(33);
-/// How often readings of a device's sensors are looked for.
+/// How often a device's sensors are checked for readings.
 const READINGS: Duration = Duration::from_millis(100);
-/// How long an engine may take to end, for a recording.
+/// How long an engine may take to end if it is being recorded.
 const LAST_WORDS: Duration = Duration::from_millis(1000);
-/// Slowest and fastest that the cursor goes by itself.
+/// The slowest and the fastest speed at which the cursor moves by itself.
 const SPEEDS: (f64, f64) = (1.0 / 64.0, 1024.0);
 
-/// What the timeline may take: no more than a small part of what the machine has left.
+/// The bounds for the timeline: a small part of the memory that the machine has left.
 fn bounds() -> Bounds {
     let part = Bytes(HostAccount::default().left().get() / 32).max(Bytes::mib(2));
     let Bounds { frames, checkpoints } = Bounds::default();
     Bounds { frames: frames.min(part), checkpoints: checkpoints.min(part) }
 }
 
-/// A timeline, its cursor, and who looks at it.
+/// A timeline, its cursor, and its observers.
 pub(super) struct Keeper {
     timeline: Timeline,
-    /// What is shown is the end of a file whose history is not all there yet.
+    /// The rest of a file's history while only its end is shown.
     behind: Option<PendingHistory>,
     kind: SourceKind,
     device: DeviceIndex,
@@ -64,22 +64,22 @@ pub(super) struct Keeper {
     ghosts: Ghosts,
     marks: Marks,
     pins: Pins,
-    /// What the device has, where the source knows that and no event tells it.
+    /// The device's memory, if the source knows it and no event reports it.
     memory: Option<DeviceMemory>,
     diagnoses: Diagnoses,
     listings: Listings,
-    /// What was said here, not in a file that is read.
+    /// What the keeper itself said last, in contrast to messages in a file.
     said: Option<(u64, Arc<str>)>,
-    /// Where recordings go that a key begins.
+    /// The folder for recordings that a key starts.
     folder: PathBuf,
     dirty: bool,
     urgent: bool,
     published: Instant,
-    /// Requests that were obeyed.
+    /// The number of requests that were obeyed.
     answered: u64,
 }
 
-/// A cursor that goes on by itself: where its clock stood when it began.
+/// A cursor that moves by itself, and its clock when it started.
 #[derive(Clone, Copy, Debug)]
 struct Play {
     wall: Instant,
@@ -117,7 +117,7 @@ impl Keeper {
         }
     }
 
-    /// Takes what arrives and obeys requests, until the front end is gone.
+    /// Takes in messages and obeys requests until the front end is gone.
     pub async fn keep(mut self, mut arrivals: Inbox, mut requests: mpsc::UnboundedReceiver<Request>) {
         loop {
             let wake = self.next_wake();
@@ -158,7 +158,7 @@ impl Keeper {
                 () = sleep_until(wake) => {}
             }
             self.read_sensors();
-            // A study that takes long reports progress.
+            // A long study reports progress.
             let busy = self.studies.is_busy() || self.ghosts.is_busy();
             self.dirty |= busy && self.published.elapsed() >= studies::PROGRESS;
             self.play_on();
@@ -170,14 +170,14 @@ impl Keeper {
                 break;
             }
         }
-        // The front end is gone; the engine's last events still belong to the recording.
+        // The front end is gone, but the engine's last events still belong in the recording.
         if self.recording.is_some() {
             let last = tokio::time::timeout(LAST_WORDS, async {
                 while let Some(arrival) = arrivals.recv().await {
                     self.take(arrival);
                 }
             });
-            // One that takes longer is left to itself.
+            // An engine that takes longer is left alone.
             let _ = last.await;
             self.write_on(true);
         }
@@ -210,7 +210,7 @@ impl Keeper {
         }
     }
 
-    /// Hands new frames to the recorder: at once where asked to, else when they are as old as a recording may miss.
+    /// Hands new frames to the recorder: at once if `now`, otherwise when they are as old as a recording may miss.
     fn write_on(&mut self, now: bool) {
         let Some(recording) = self.recording.as_mut().filter(|recording| now || recording.is_due()) else { return };
         recording.write(&mut self.timeline);
@@ -220,7 +220,7 @@ impl Keeper {
         }
     }
 
-    /// Says something in the stream itself, so that every picture has it.
+    /// Puts a message into the stream itself, so that every picture has it.
     fn tell(&mut self, text: String) {
         let (time, text) = (self.now_time(), Arc::from(text));
         self.say(&text);
@@ -228,7 +228,7 @@ impl Keeper {
         self.dirty = true;
     }
 
-    /// Adds an event. Events that waited for a busy keeper, too, are recorded in frames of a moment each.
+    /// Adds an event. Events that waited for a busy keeper are still recorded in frames that cover a moment each.
     fn push(&mut self, event: &Event) {
         if self.recording.is_some()
             && let Some(since) = self.timeline.open_since()
@@ -299,12 +299,12 @@ impl Keeper {
         self.dirty = true;
     }
 
-    /// The history that is still on its way.
+    /// The history that is still to come.
     fn behind(&mut self) -> &mut PendingHistory {
         self.behind.get_or_insert_with(|| PendingHistory::new(bounds()))
     }
 
-    /// All of a history is there: it takes the place of what stood for it.
+    /// Replaces the file's end by its complete history.
     fn show_history(&mut self) {
         if let Some(behind) = self.behind.take_if(|behind| !behind.has_failed()) {
             self.timeline = behind.timeline;
@@ -314,7 +314,7 @@ impl Keeper {
         }
     }
 
-    /// The history will not come; what stands is all there is.
+    /// Notes that the history will not come: the file's end is all there is.
     fn fail(&mut self, why: Arc<str>) {
         let device = self.device;
         self.behind().fail(device);
@@ -324,7 +324,7 @@ impl Keeper {
         self.urgent = true;
     }
 
-    /// Nothing may ever happen on the first device.
+    /// Shows the first device on which something happened.
     fn show_first_device(&mut self) {
         let nothing = self.timeline.now().lab(self.device).is_none_or(|lab| !lab.has_begun());
         if nothing && let Some(first) = self.devices().first().copied() {
@@ -332,14 +332,14 @@ impl Keeper {
         }
     }
 
-    /// Of several ranks one that ran out of memory is looked at, where the one shown did not.
+    /// Shows a rank that ran out of memory, if the one shown did not.
     fn show_shortage(&mut self, short: &[DeviceIndex]) {
         if let Some(first) = short.first().copied().filter(|_| !short.contains(&self.device)) {
             self.show_device(first);
         }
     }
 
-    /// Readings arrive by themselves, also while the engine is paused.
+    /// Takes in the sensors' readings, which also arrive while the engine is paused.
     fn read_sensors(&mut self) {
         if let Some(reading) = self.sensors.as_ref().and_then(Sensors::take) {
             let time = self.now_time();
@@ -356,7 +356,7 @@ impl Keeper {
         self.answered += 1;
         match request {
             Request::Lab(_) => return,
-            // What stands for a history has no moments.
+            // Without the history there are no moments to go to.
             Request::Move(_) | Request::Pin | Request::TogglePlay | Request::Record(_) | Request::ToggleRecording
                 if self.behind.is_some() => {}
             Request::Move(to) => {
@@ -380,14 +380,14 @@ impl Keeper {
         (self.dirty, self.urgent) = (true, true);
     }
 
-    /// Devices that something happened on in the run under way.
+    /// The devices on which something happened in the current run.
     fn devices(&mut self) -> Vec<DeviceIndex> {
         let ranks = self.timeline.now();
         let indices = (0..ranks.len()).filter_map(|index| u16::try_from(index).ok().map(DeviceIndex));
         indices.filter(|index| ranks.lab(*index).is_some_and(Lab::has_begun)).collect()
     }
 
-    /// Shows the next device, round and round, at the same cursor.
+    /// Shows the next device, in a cycle, at the same cursor.
     fn next_device(&mut self) {
         let devices = self.devices();
         let next = devices.iter().find(|device| **device > self.device).or(devices.first());
@@ -472,7 +472,7 @@ impl Keeper {
             recording: self.recording.as_ref().map(KeptRecording::state),
             study: self.studies.last(),
             listing: self.listings.last(),
-            // Of a run that goes on it is about now.
+            // In a run that goes on, the diagnosis is about now.
             untold_limit: self.diagnoses.untold_limit().filter(|_| !self.goes_on()),
             diagnosis: self.diagnoses.last().filter(|_| !self.goes_on() || self.cursor == Cursor::Now),
             studying: self.studies.progress(),

@@ -1,4 +1,4 @@
-//! The recording of a timeline: whatever is in it, and what comes, goes to a recorder by whole frames.
+//! The recording of a timeline: all its events, old and new, go to a recorder in whole frames.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,23 +9,23 @@ use super::picture::RecordingState;
 use super::recorder::Recorder;
 use vramlab_recording::{RecordingError, Timeline, prelude};
 
-/// How old what happened may be before a recording has it.
+/// The oldest event that a recording may lack.
 pub(super) const WRITE: Duration = Duration::from_millis(100);
 
-/// A recording under way.
+/// A recording in progress.
 #[derive(Debug)]
 pub(super) struct KeptRecording {
     recorder: Recorder,
-    /// Events handed to it.
+    /// The number of events handed to it.
     until: u64,
     last: Instant,
 }
 
 impl KeptRecording {
-    /// Begins one: of the whole run, or as far back as it is kept, from the state that it had then.
+    /// Begins a recording: of the whole run, or of the part that is kept, with the state at its beginning.
     ///
     /// # Errors
-    /// The file can't be made.
+    /// If the file can't be created.
     pub fn begin(timeline: &mut Timeline, path: &Path) -> Result<Self, RecordingError> {
         let mut recorder = Recorder::create(path)?;
         let first = timeline.first();
@@ -34,12 +34,12 @@ impl KeptRecording {
             began.unwrap_or_default().iter().for_each(|event| recorder.push(event));
             recorder.close_frame();
         }
-        // What happened before is a frame of its own: the next are of a moment each.
+        // Earlier events get their own frame. Later frames cover a moment each.
         timeline.close_frame();
         Ok(Self { recorder, until: first, last: Instant::now() })
     }
 
-    /// What happened may have waited long enough.
+    /// True if events may have waited long enough.
     pub fn is_due(&self) -> bool {
         self.last.elapsed() >= WRITE
     }
@@ -54,7 +54,7 @@ impl KeptRecording {
         }
     }
 
-    /// Why nothing more can be written.
+    /// Why the recording can't continue.
     pub fn failure(&self) -> Option<RecordingError> {
         self.recorder.failure()
     }
@@ -63,10 +63,10 @@ impl KeptRecording {
         self.recorder.state()
     }
 
-    /// Ends it.
+    /// Ends the recording.
     ///
     /// # Errors
-    /// The file can't be written.
+    /// If the file can't be written.
     pub fn finish(self) -> Result<RecordingState, RecordingError> {
         self.recorder.finish()
     }

@@ -1,4 +1,4 @@
-//! The text of a file that a stack names, read on a thread of its own: a file may lie where reading takes long.
+//! The source text of a file named in a stack, read on a thread of its own because the file may be slow to read.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use tokio::sync::mpsc;
 use vramlab_model::Micros;
 use vramlab_user_input::{is_safe, open_file, read_text};
 
-/// A file of source, as it is now.
+/// The current text of a source file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {
-    /// The file.
+    /// The file's path.
     pub path: Arc<str>,
-    /// Its lines, of which a terminal shows every character; `None` where it can't be read.
+    /// Its lines, without characters that a terminal can't show; `None` if the file can't be read.
     pub lines: Option<Vec<String>>,
-    /// When it changed last, in Unix microseconds, where the system knows.
+    /// When it last changed, in Unix microseconds, if the system knows.
     pub changed: Option<Micros>,
 }
 
@@ -29,7 +29,7 @@ impl Listing {
         self.lines.as_ref()?.get(index).map(String::as_str)
     }
 
-    /// Reads a file of Python, which a stack names by its whole path; of no other one a line is shown.
+    /// Reads a Python file, which a stack names by its full path. No other file is shown.
     fn read(path: &Arc<str>) -> Self {
         let file = Path::new(&**path);
         let is_source = file.is_absolute() && file.extension().is_some_and(|extension| extension == "py");
@@ -42,12 +42,12 @@ impl Listing {
     }
 }
 
-/// A line as it is shown: tabs are four spaces, and what would command a terminal is left out.
+/// A line for display: tabs become four spaces, and characters that would command a terminal are removed.
 fn shown(line: &str) -> String {
     line.replace('\t', "    ").chars().filter(|symbol| is_safe(*symbol)).collect()
 }
 
-/// What file is wanted, and what was read last.
+/// The wanted file, and the last one that was read.
 #[derive(Debug)]
 pub(super) struct Listings {
     wanted: Option<Arc<str>>,
@@ -60,7 +60,7 @@ impl Listings {
         Self { wanted: None, last: None, read: mpsc::unbounded_channel() }
     }
 
-    /// Another file is wanted, or none any more.
+    /// Requests another file, or none.
     pub fn want(&mut self, path: Option<Arc<str>>) {
         if self.wanted == path {
             return;
@@ -80,19 +80,19 @@ impl Listings {
     pub async fn next(&mut self) -> Listing {
         match self.read.1.recv().await {
             Some(listing) => listing,
-            // Never: a sender is kept beside it.
+            // Can't happen: a sender is kept here.
             None => std::future::pending().await,
         }
     }
 
-    /// Takes what was read, where it is still wanted.
+    /// Stores a file's text, if it is still wanted.
     pub fn take(&mut self, listing: Listing) {
         if self.wanted.as_ref() == Some(&listing.path) {
             self.last = Some(Arc::new(listing));
         }
     }
 
-    /// What was read last of what is wanted.
+    /// The text of the wanted file, once it has been read.
     pub fn last(&self) -> Option<Arc<Listing>> {
         self.last.clone()
     }

@@ -1,4 +1,4 @@
-//! The moment that memory is shown of while the cursor has not been moved: one with something to see, not the last event.
+//! The mark: the moment whose memory is shown while the cursor has not been moved. It has more to show than the last event.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,39 +12,40 @@ use vramlab_allocator::units::DeviceIndex;
 use vramlab_model::{Lab, RunState, View};
 use vramlab_recording::Timeline;
 
-/// While a run goes on, the mark moves to a later step at most this often: what changes faster can't be read, and costs bytes.
+/// In a run that goes on the mark moves at most this often, because faster changes can't be read and cost bytes.
 const BEAT: Duration = Duration::from_millis(1000);
 /// How often the last event is shown before the first step has ended.
 const REFRESH: Duration = Duration::from_millis(250);
-/// A mark stays for so many times as long as it took to make: less than a hundredth of a processor goes into marks.
+/// A mark stays this many times as long as it took to make, so that marks take less than a hundredth of a processor.
 const REST: u32 = 100;
-/// It stays no longer than so, whatever it took: on a busy machine that is mostly waiting, and what is shown may not fall behind the run.
+/// The longest time that a mark stays. On a busy machine most of its making is waiting, and the screen must not fall
+/// behind the run.
 const LONGEST: Duration = Duration::from_secs(3);
 
 /// The mark of one device.
 #[derive(Debug)]
 pub(super) struct Marks {
     shown: Option<MarkedMoment>,
-    /// Made, but what is studied is still of the one shown.
+    /// A new mark that is ready while the study is still about the old one.
     coming: Option<MarkedMoment>,
     due: Instant,
 }
 
-/// What is to be marked.
+/// The moment to be marked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WantedMark {
-    /// Nothing: the last event is what there is to see.
+    /// None: the last event is worth showing.
     Nothing,
-    /// The last event, now and then.
+    /// The last event, from time to time.
     Now,
-    /// The peak of the last step that ended: at this position.
+    /// The peak of the last step that ended, at this position.
     StepPeak(u64),
-    /// A position of what will not go on.
+    /// A position in a run that has ended.
     Still(u64, Moment),
 }
 
 impl WantedMark {
-    /// Of a run as it stands at its end; `goes_on` where more may happen.
+    /// The mark for a run at its current end. `goes_on` tells if more may happen.
     fn of(lab: &Lab, goes_on: bool) -> Self {
         if !goes_on {
             return match (lab.autopsy(), lab.peak_position()) {
@@ -66,30 +67,30 @@ impl Marks {
         Self { shown: None, coming: None, due: Instant::now() }
     }
 
-    /// Lets go of all: the mark was another device's, or of another history.
+    /// Drops the marks, because they belong to another device or history.
     pub fn begin_anew(&mut self) {
         *self = Self::new();
     }
 
-    /// Where the mark is, unless it is the end: what is studied is studied around it.
+    /// The mark's position, unless it is the end. Studies are made around it.
     pub fn place(&self) -> Option<u64> {
         let newest = self.coming.as_ref().or(self.shown.as_ref())?;
         (newest.moment != Moment::Now).then_some(newest.view.position)
     }
 
-    /// The mark that is shown.
+    /// The mark on screen.
     pub const fn shown(&self) -> Option<&MarkedMoment> {
         self.shown.as_ref()
     }
 
-    /// What is studied is of the mark: it can be shown.
+    /// Shows the new mark, because the study is now about it.
     pub fn show(&mut self) {
         if let Some(coming) = self.coming.take() {
             self.shown = Some(coming);
         }
     }
 
-    /// Marks what is worth showing of a run that `goes_on` or not.
+    /// Marks the moment worth showing, for a run that `goes_on` or has ended.
     pub fn renew(&mut self, timeline: &mut Timeline, device: DeviceIndex, goes_on: bool, ghosts: &mut Ghosts) {
         let Some(lab) = timeline.now().lab(device) else { return self.begin_anew() };
         let (wanted, last_step) = (WantedMark::of(lab, goes_on), lab.last_profile().cloned());
@@ -136,12 +137,12 @@ impl Marks {
     }
 }
 
-/// How long a mark stays that took so long to make.
+/// How long a mark stays, given the time it took to make.
 fn rest(took: Duration) -> Duration {
     took.saturating_mul(REST).clamp(BEAT, LONGEST)
 }
 
-/// `None` where the events up to there are forgotten.
+/// The view at a position; `None` if the events before it are forgotten.
 fn view_at(timeline: &mut Timeline, position: u64, device: DeviceIndex) -> Option<View> {
     Some(timeline.at(position)?.lab_mut(device)?.view())
 }
@@ -152,7 +153,7 @@ mod tests {
     use crate::synthetic;
     use vramlab_model::{Event, EventKind, Micros};
 
-    /// A run of many steps, put to a timeline and marked after each event; the marks in order.
+    /// A run of many steps, added to a timeline and marked after each event. Returns the marks in order.
     fn marked(goes_on: bool, end: RunState) -> (Timeline, Vec<MarkedMoment>) {
         let mut timeline = Timeline::default();
         let (mut marks, mut ghosts, mut seen) = (Marks::new(), Ghosts::new(), Vec::<MarkedMoment>::new());

@@ -1,7 +1,7 @@
-//! Where a picture comes from: a live lab, a recording, a PyTorch snapshot, behind one handle that says what it can do.
+//! Sources of pictures: a live lab, a recording, or a PyTorch snapshot, behind one handle that says what each can do.
 //!
-//! A thread of its own keeps the [`Timeline`](vramlab_recording::Timeline) of everything that happened, with one cursor in
-//! it, and publishes the [`Picture`] at the cursor at most thirty times a second. Screens know nothing else.
+//! A thread keeps the [`Timeline`](vramlab_recording::Timeline) of everything that happened with one cursor in it, and
+//! publishes the [`Picture`] at the cursor at most thirty times per second. Screens know nothing else.
 
 mod arrival;
 mod asked;

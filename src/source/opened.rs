@@ -1,4 +1,4 @@
-//! Files of any kind that can be opened.
+//! Opens files of any kind.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -18,19 +18,19 @@ use vramlab_allocator::TorchVersion;
 use vramlab_recording::RecordingError;
 use vramlab_snapshot::Snapshot;
 
-/// Why files are not opened.
+/// Why files can't be opened.
 #[derive(Debug, Error)]
 pub enum FileError {
-    /// It is no recording, or one that can't be read from the start.
+    /// It is not a recording, or can't be read from the start.
     #[error(transparent)]
     Recording(RecordingError),
-    /// It begins as nothing that is read.
+    /// Its first bytes match no known kind of file.
     #[error("it is neither a recording of vramlab nor a PyTorch snapshot; name one of those")]
     Neither,
-    /// It is no snapshot that can be looked at.
+    /// It is a snapshot, but can't be opened.
     #[error(transparent)]
     Snapshot(#[from] OpenError),
-    /// Only snapshots and the ranks of one run are looked at together.
+    /// Only snapshots, or the ranks of one run, open together.
     #[error(
         "it is neither a PyTorch snapshot nor a recording of a rank, and only those open side by side; open it alone, or use \
          `vramlab compare`"
@@ -50,12 +50,11 @@ impl From<RecordingError> for FileError {
     }
 }
 
-/// Opens a recording, recordings of the ranks of one run, or PyTorch snapshots: the ranks of one job, or runs to look at together.
-/// `-` is the standard input.
-/// Where it `follows`, what is written to a recording later comes too.
+/// Opens a recording, recordings of the ranks of one run, or PyTorch snapshots: the ranks of one job, or runs to view
+/// together. `-` is the standard input. If it `follows`, later additions to a recording are shown too.
 ///
 /// # Errors
-/// [`FileError`], and which file it is about.
+/// [`FileError`], and the file that it is about.
 pub fn open(paths: &[PathBuf], follows: bool, torch: Option<TorchVersion>) -> Result<Source, (PathBuf, FileError)> {
     if let [path] = paths {
         return one(path, follows, torch).map_err(|error| (path.clone(), error));
@@ -85,12 +84,13 @@ pub fn open(paths: &[PathBuf], follows: bool, torch: Option<TorchVersion>) -> Re
     keep(files).map_err(|error| (paths.first().cloned().unwrap_or_default(), error.into()))
 }
 
-/// Which of several files open side by side: the first, with a snapshot all other snapshots, and with a recording of a rank those
-/// of the other ranks. And which are compared with it: what is left, and further snapshots too, of which nobody knows whether they
-/// are ranks of one job or runs of their own.
+/// Divides several files into those that open together and those that are compared with them. The first file opens with
+/// all other snapshots if it is a snapshot, or with the recordings of the other ranks if it is a recording of a rank.
+/// All other files are compared, and further snapshots too, because nobody knows whether they are ranks of one job or
+/// runs of their own.
 #[must_use]
 pub fn side_by_side(paths: &[PathBuf]) -> (Vec<PathBuf>, Vec<PathBuf>) {
-    // What comes through a pipe comes once: it can't be looked at before it is read.
+    // A pipe can be read only once, so it can't be examined first.
     let snapshot = |path: &PathBuf| path.is_file() && look(path).is_ok_and(|looked| looked.snapshot);
     let Some((first, others)) = paths.split_first() else { return Default::default() };
     if first.is_file() && look(first).is_ok_and(|looked| !looked.snapshot) {
@@ -117,14 +117,14 @@ fn one(path: &Path, follows: bool, torch: Option<TorchVersion>) -> Result<Source
     Ok(recording(path, follows)?)
 }
 
-/// A file whose first bytes were looked at.
+/// A file whose first bytes were examined.
 struct SniffedFile {
-    /// It begins as a snapshot does.
+    /// True if it begins like a snapshot.
     snapshot: bool,
     source: BufReader<Box<dyn Read + Send>>,
-    /// Bytes of it that were read.
+    /// The number of bytes read so far.
     done: Arc<AtomicU64>,
-    /// Bytes that it has, where that is known.
+    /// The length in bytes, if known.
     length: Option<u64>,
 }
 

@@ -1,5 +1,5 @@
-//! A snapshot is opened: at once where it is read in a moment, else while it is being read. A file has the memory of its end
-//! before its history; that is the picture until all of it is known.
+//! Opens a snapshot: at once if it can be read in a moment, otherwise while it is being read. A file contains the
+//! memory at its end before its history. That memory is shown until the history is complete.
 
 use std::io::BufRead;
 use std::path::Path;
@@ -20,18 +20,18 @@ use vramlab_allocator::units::DeviceIndex;
 use vramlab_allocator::{BlockState, TorchVersion};
 use vramlab_snapshot::{Listener, Snapshot, TraceEntry};
 
-/// What takes no longer is read before a screen opens: what is wrong with it is said without one.
+/// A file that can be read within this time is read before a screen opens, so that errors are reported without one.
 const PATIENCE: Duration = Duration::from_millis(150);
-/// The same where there is nothing to show yet.
+/// The same for files that have nothing to show yet.
 const LONGEST: Duration = Duration::from_secs(2);
 /// How often progress is reported.
 const EACH: Duration = Duration::from_millis(50);
 
-/// Opens the snapshot that `source` holds, of a `torch` where that is given; `part` tells how much of it was read, from 0 to 1,
-/// where that is known.
+/// Opens the snapshot in `source`, of version `torch` if that is given. `part` tells how much of it has been read, from
+/// 0 to 1, if known.
 ///
 /// # Errors
-/// [`OpenError`], as far as it is found in a moment; else the picture says what is wrong.
+/// [`OpenError`], if the error is found in a moment; later errors are shown in the picture.
 pub(super) fn open(
     path: &Path,
     source: impl BufRead + Send + 'static,
@@ -46,7 +46,7 @@ pub(super) fn open(
     let read = move || {
         let mut reader = OpeningReader::new(&owned, arrive, part, told);
         let read = Snapshot::read_aloud(source, &mut reader);
-        // Once a screen has opened, no one takes it any more.
+        // Once a screen has opened, nobody receives the result here.
         let Err(SendError(read)) = give.send(read) else { return };
         match read {
             Ok(snapshot) => reader.whole(OpenSnapshot::new(&owned, snapshot, torch)),
@@ -69,18 +69,18 @@ pub(super) fn open(
     Source::keep(kind, None, Inbox::Read(arrivals), None).map_err(OpenError::Threads)
 }
 
-/// Tells the keeper of a file while it is read.
+/// Reports to the keeper while a file is read.
 struct OpeningReader<'a, P> {
     path: &'a Path,
     arrive: mpsc::Sender<Arrival>,
     part: P,
-    /// Memory at the end.
+    /// The memory at the end.
     standing: Option<OpenSnapshot>,
-    /// By device.
+    /// Lower bounds of the allocated bytes, by device.
     curves: Vec<LowerBound>,
     /// When progress was last reported.
     told: Option<Instant>,
-    /// Memory at the end was sent.
+    /// Set once the memory at the end was sent.
     stands: Arc<AtomicBool>,
 }
 
@@ -89,7 +89,7 @@ impl<'a, P: Fn() -> Option<f64>> OpeningReader<'a, P> {
         Self { path, arrive, part, standing: None, curves: Vec::new(), told: None, stands }
     }
 
-    /// Whether it is time to report progress.
+    /// True if progress should be reported again.
     fn is_due(&mut self) -> bool {
         let due = self.told.is_none_or(|told| told.elapsed() >= EACH);
         if due {
@@ -98,7 +98,7 @@ impl<'a, P: Fn() -> Option<f64>> OpeningReader<'a, P> {
         due
     }
 
-    /// What is being done, for every device.
+    /// The progress report for all devices.
     fn reading(&self, doing: ReadingStage, part: Option<f64>) -> Arrival {
         let of = |(index, curve): (usize, &LowerBound)| {
             let device = DeviceIndex(u16::try_from(index).ok()?);
@@ -107,7 +107,7 @@ impl<'a, P: Fn() -> Option<f64>> OpeningReader<'a, P> {
         Arrival::Reading(self.curves.iter().enumerate().filter_map(of).collect())
     }
 
-    /// All of it was read: its history replaces what stood for it.
+    /// Replaces the file's end by its complete history.
     fn whole(mut self, opened: OpenSnapshot) {
         if let Some(standing) = self.standing.take() {
             for (index, curve) in self.curves.iter_mut().enumerate() {
@@ -147,7 +147,7 @@ impl<P: Fn() -> Option<f64>> Listener for OpeningReader<'_, P> {
     fn memory(&mut self, memory: Snapshot) {
         let standing = OpenSnapshot::standing(self.path, memory);
         let mut events = Vec::new();
-        // Nothing is known yet: the history will show it.
+        // Nothing is known yet; the history will show it.
         if narrate(std::slice::from_ref(&standing), |event| events.push(event)).is_ok() {
             let _ = self.arrive.blocking_send(Arrival::Standing(events));
             self.stands.store(true, Ordering::Relaxed);
@@ -161,7 +161,7 @@ impl<P: Fn() -> Option<f64>> Listener for OpeningReader<'_, P> {
         }
         entries.iter().for_each(|entry| self.curves[device].push(entry));
         if self.is_due() {
-            // Reading never waits: the next report says as much.
+            // Reading never waits: the next report says the same.
             let _ = self.arrive.try_send(self.reading(ReadingStage::Reading, (self.part)()));
         }
         !self.arrive.is_closed()

@@ -1,4 +1,4 @@
-//! The history of a file that is still read, behind the memory at its end.
+//! A file's history that is still being read, while the memory at its end is shown.
 
 use std::sync::Arc;
 
@@ -6,22 +6,22 @@ use super::reading::{FileProgress, ReadingStage};
 use vramlab_allocator::units::DeviceIndex;
 use vramlab_recording::{Bounds, Timeline};
 
-/// A history that is still on its way, behind the memory at its end.
+/// A history that is still being read.
 #[derive(Debug)]
 pub(super) struct PendingHistory {
     pub timeline: Timeline,
     bounds: Bounds,
-    /// How far it is, for each device.
+    /// The progress for each device.
     pub reading: Vec<(DeviceIndex, FileProgress)>,
 }
 
 impl PendingHistory {
-    /// Nothing of it is there.
+    /// A history of which nothing has been read.
     pub fn new(bounds: Bounds) -> Self {
         Self { timeline: Timeline::new(bounds), bounds, reading: Vec::new() }
     }
 
-    /// It will not come. The curve as far as it was read stays.
+    /// Notes that the history will not come. The curve that was read so far stays.
     pub fn fail(&mut self, device: DeviceIndex) {
         self.timeline = Timeline::new(self.bounds);
         if self.reading.is_empty() {
@@ -33,7 +33,7 @@ impl PendingHistory {
         }
     }
 
-    /// How far the history of a device is.
+    /// The progress of a device's history.
     pub fn reading(&self, device: DeviceIndex) -> FileProgress {
         let of_device = self.reading.iter().find(|(of, _)| *of == device);
         match of_device.or(self.reading.first()) {

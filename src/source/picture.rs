@@ -1,4 +1,4 @@
-//! Everything a front end needs for one frame.
+//! Everything that a front end needs for one frame.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -19,72 +19,72 @@ use vramlab_model::{
 /// A source at its cursor.
 #[derive(Clone, Debug, Default)]
 pub struct Picture {
-    /// What is known at the cursor, and of nothing behind it.
+    /// What is known at the cursor, and nothing from after it.
     pub view: Arc<View>,
-    /// Peaks and floor of every step that is known, before and behind the cursor.
+    /// The peaks and floors of all known steps, before and after the cursor.
     pub history: Arc<History>,
-    /// Every configuration of the run that is known, before and behind the cursor.
+    /// All known configurations of the run, before and after the cursor.
     pub configurations: Arc<[Arc<Configuration>]>,
-    /// Every measured effect that is kept, before and behind the cursor.
+    /// All measured effects that are kept, before and after the cursor.
     pub effects: Arc<[Arc<Effect>]>,
-    /// The moment that memory is shown of while the cursor has not been moved, unless that is the end.
+    /// The moment whose memory is shown while the cursor has not been moved, unless it is the end.
     pub marked: Option<MarkedMoment>,
     /// The step that others are compared with.
     pub pinned: Option<Arc<PinnedStep>>,
-    /// The curve of the step around the cursor, with what follows the cursor in it where that is known.
+    /// The curve of the step around the cursor, including what follows the cursor if known.
     pub step: Option<Arc<Profile>>,
-    /// What was concluded when that step had ended; `None` where the cursor is in none that has.
+    /// The findings at the end of that step; `None` if the cursor is not in a step that has ended.
     pub concluded: Option<Arc<[Finding]>>,
-    /// Where the cursor is.
+    /// The cursor.
     pub cursor: Cursor,
-    /// What can be asked for.
+    /// The range of positions that can be asked for.
     pub extent: Extent,
-    /// How fast the cursor goes on by itself, if it does.
+    /// The speed at which the cursor moves by itself; `None` if it does not.
     pub playing: Option<f64>,
-    /// What the run is doing at its end, wherever the cursor is.
+    /// The run's state at its end, wherever the cursor is.
     pub run: RunState,
-    /// How the switches stand at its end, wherever the cursor is.
+    /// The switches at the run's end, wherever the cursor is.
     pub settings: Arc<RunSettings>,
     /// What kind of source it is.
     pub kind: SourceKind,
-    /// Which of its devices it shows.
+    /// The device that is shown.
     pub device: ShownDevice,
-    /// The ranks that train together at the cursor, those that do the same once; empty where a run has no ranks.
+    /// The ranks that train together at the cursor, one entry for those that do the same work; empty for a run without ranks.
     pub ranks: Arc<[RankFigures]>,
-    /// The file that is being written.
+    /// The recording that is being written.
     pub recording: Option<RecordingState>,
-    /// What was found out of the part that a screen wants studied.
+    /// The study of the part that a screen asked for.
     pub study: Option<Arc<Study>>,
-    /// The file of source that a screen wants to show.
+    /// The source file that a screen asked for.
     pub listing: Option<Arc<Listing>>,
-    /// How far the study under way is, from 0 to 1.
+    /// The progress of the current study, from 0 to 1.
     pub studying: Option<f64>,
-    /// Requests to its keeper that were obeyed before it was made.
+    /// The number of requests that the keeper had obeyed before it made the picture.
     pub answered: u64,
-    /// What reading the run again found out so far.
+    /// The diagnosis so far, from reading the run again.
     pub diagnosis: Option<Arc<Diagnosis>>,
-    /// What is known of a limit that refused a request and that nobody tells.
+    /// What is known of an unrecorded limit that refused a request.
     pub untold_limit: Option<Arc<UntoldLimit>>,
     /// Another allocator that follows the run.
     pub ghost: Option<Arc<Ghost>>,
-    /// What the device has, and how much of it was free before the run, where that is known.
+    /// The device's memory, and how much was free before the run, if known.
     pub memory: Option<DeviceMemory>,
-    /// What the source itself said last, and how often it has said something. What a file has recorded is not among it.
+    /// The last message of the source itself, and the number of its messages so far. Messages recorded in a file don't count.
     pub said: Option<(u64, Arc<str>)>,
-    /// How far the file is, while its history is not all there: the picture is that of its end.
+    /// The progress of the file while its history is incomplete. The picture then shows the end.
     pub reading: Option<FileProgress>,
 }
 
-/// The moment that memory is shown of while the cursor has not been moved.
+/// The moment whose memory is shown while the cursor has not been moved.
 #[derive(Clone, Debug)]
 pub struct MarkedMoment {
-    /// Which one.
+    /// The kind of moment.
     pub moment: Moment,
-    /// What was known then.
+    /// What was known at the moment.
     pub view: Arc<View>,
-    /// The curve of the whole step that it lies in.
+    /// The curve of the whole step that contains it.
     pub step: Option<Arc<Profile>>,
-    /// Where the memory of a ghost stood then.
+    /// The ghost's memory at the moment.
     pub ghost: Option<Arc<Occupancy>>,
 }
 
@@ -95,89 +95,89 @@ pub struct PinnedStep {
     pub view: Arc<View>,
     /// Its curve.
     pub step: Arc<Profile>,
-    /// What its ops took; `None` until that is found.
+    /// The study of its ops; `None` until it is finished.
     pub study: Option<Arc<Study>>,
 }
 
-/// Which moment memory is shown of.
+/// The moment whose memory is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Moment {
     /// The end of what is known.
     #[default]
     Now,
-    /// Where the cursor is.
+    /// The cursor's position.
     Cursor,
-    /// Where allocated was highest in the last whole step of a run that goes on.
+    /// The allocated peak of the last whole step, in a run that goes on.
     StepPeak,
-    /// Where allocated was highest in a run that is over.
+    /// The allocated peak of a run that has ended.
     RunPeak,
-    /// Where a run that is over failed for want of memory.
+    /// The failure of a run that ended because it ran out of memory.
     Failure,
 }
 
-/// Where a cursor is.
+/// The position of a cursor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cursor {
-    /// At the end of what is known, wherever that goes.
+    /// At the end of what is known, following it.
     #[default]
     Now,
-    /// Behind so many events.
+    /// After this many events.
     At(u64),
 }
 
-/// What is known of a run.
+/// The extent of what is known of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extent {
     /// The first position that can be asked for.
     pub first: u64,
-    /// Events in all.
+    /// The number of events.
     pub end: u64,
     /// Steps finished.
     pub steps: u64,
     /// Time of the last event.
     pub time: Micros,
-    /// More may come.
+    /// True if more may come.
     pub grows: bool,
 }
 
-/// Which device is shown.
+/// The device that is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShownDevice {
     /// Its index, from 0.
     pub place: usize,
-    /// Devices that something happened on.
+    /// The number of devices on which something happened.
     pub of: usize,
 }
 
 /// What kind of source it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum SourceKind {
-    /// A lab that runs here.
+    /// A lab in this process.
     #[default]
     Live,
-    /// A file of events, or one that is being written; its name.
+    /// A file of events, complete or still being written, with its name.
     Recording(Arc<str>),
-    /// A PyTorch snapshot; its name.
+    /// A PyTorch snapshot, with its name.
     Snapshot(Arc<str>),
-    /// A PyTorch program that runs; its name.
+    /// A PyTorch program that is running, with its name.
     Watched(Arc<str>),
 }
 
-/// A file that is being written.
+/// A recording that is being written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordingState {
-    /// Where.
+    /// Its path.
     pub path: PathBuf,
-    /// Bytes so far.
+    /// The number of bytes so far.
     pub bytes: Bytes,
 }
 
-/// Something that a source may be able to do.
+/// An ability that a source may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ability {
     /// Flip switches, empty the cache.
     Flip,
-    /// Pause and step what runs.
+    /// Pause and step the run.
     Run,
     /// Move the cursor.
     Seek,
@@ -186,15 +186,15 @@ pub enum Ability {
 }
 
 impl Picture {
-    /// A source of which nothing is known yet.
+    /// The picture of a source of which nothing is known yet.
     pub(super) fn before(kind: SourceKind, memory: Option<DeviceMemory>) -> Self {
         Self { kind, memory, extent: Extent { grows: true, ..Extent::default() }, ..Self::default() }
     }
 
-    /// Whether the source can do something.
+    /// Whether the source has an ability.
     ///
     /// # Errors
-    /// Why not, in a few words.
+    /// Why it has not, in a few words.
     pub fn can(&self, ability: Ability) -> Result<(), &'static str> {
         if let (Ability::Seek, Some(reading)) = (ability, &self.reading) {
             return Err(match reading.doing {
@@ -220,8 +220,8 @@ impl Picture {
         }
     }
 
-    /// What is concluded, most important first: of the moment shown, of a run that has ended of all of it, and what reading the
-    /// run again found out.
+    /// The findings, the most important first: those of the moment shown, those of the whole run if it has ended, and
+    /// those from reading the run again.
     #[must_use]
     pub fn findings(&self) -> Cow<'_, [Finding]> {
         let known = if self.view.run == RunState::Finished { &self.view } else { self.known() };
@@ -234,7 +234,8 @@ impl Picture {
             let louder = all.iter().take_while(|other| other.level > finding.level).count();
             all.to_mut().insert(louder, finding);
         }
-        // First what can be done something about: below a failure, a loud finding without a way out waits behind a quiet one with one.
+        // Below a failure, findings with remedies come first: an important finding without a remedy comes after a minor
+        // one with one.
         let offers = |finding: &Finding| (finding.level == Level::Danger, !finding.remedies.is_empty());
         if !all.is_sorted_by_key(|finding| std::cmp::Reverse(offers(finding))) {
             all.to_mut().sort_by_key(|finding| std::cmp::Reverse(offers(finding)));
@@ -242,7 +243,7 @@ impl Picture {
         all
     }
 
-    /// Why the last request failed at the cursor, with what would have served it as far as that is known.
+    /// Why the last request at the cursor failed, with the remedies for it that are known.
     #[must_use]
     pub fn autopsy(&self) -> Option<Cow<'_, Autopsy>> {
         let autopsy = self.view.autopsy.as_deref()?;
@@ -253,26 +254,27 @@ impl Picture {
         })
     }
 
-    /// A lab that runs here stands behind it.
+    /// True if a live lab in this process is behind it.
     #[must_use]
     pub const fn is_live(&self) -> bool {
         matches!(self.kind, SourceKind::Live)
     }
 
-    /// How the switches stand: of a lab that runs as keys find them, of what has happened as they were at the moment shown.
+    /// The switches: for a live lab the current ones, which keys act on; otherwise those at the moment shown.
     #[must_use]
     pub fn switches(&self) -> &RunSettings {
         if self.is_live() { &self.settings } else { &self.known().settings }
     }
 
-    /// What is known of the run: of a lab all of it, or what was at the cursor; of what has happened what was at the moment shown.
+    /// What is known of the run: for a live lab everything, or what was known at the cursor; otherwise what was known
+    /// at the moment shown.
     #[must_use]
     pub fn known(&self) -> &View {
         if self.is_live() { &self.view } else { self.shown() }
     }
 
-    /// The curve that "this step" shows: the whole step around the cursor or the mark; else the last whole one, or the one under
-    /// way before the first ended.
+    /// The curve for "this step": the whole step around the cursor or the mark; otherwise the last whole step, or the
+    /// current one before the first has ended.
     #[must_use]
     pub fn shown_step(&self) -> Option<&Profile> {
         let profiles = &self.view.profiles;
@@ -281,7 +283,7 @@ impl Picture {
         self.step.as_ref().or(marked).or(profiles.last.as_ref()).or(under_way).map(|profile| &**profile)
     }
 
-    /// The last effect that had begun at the moment shown, as far as it is known by now: a recording has the answer.
+    /// The last effect that had begun at the moment shown, with everything known of it by now: a recording has the result.
     #[must_use]
     pub fn effect(&self) -> Option<&Effect> {
         let last = self.known().effects.last()?;
@@ -289,13 +291,13 @@ impl Picture {
         Some(known.unwrap_or(last))
     }
 
-    /// Memory at the moment that every screen shows: where the cursor is, else at the mark, else now.
+    /// The memory that every screen shows: at the cursor if it was moved, otherwise at the mark, otherwise now.
     #[must_use]
     pub fn shown(&self) -> &View {
         self.marked.as_ref().map_or(&self.view, |marked| &marked.view)
     }
 
-    /// Where the memory of a ghost stands at that moment; `None` without one, and where it has not come there.
+    /// The ghost's memory at that moment; `None` without a ghost, or if it has not got there.
     #[must_use]
     pub fn shown_ghost(&self) -> Option<&Occupancy> {
         let ghost = self.ghost.as_ref()?;
@@ -305,7 +307,7 @@ impl Picture {
         }
     }
 
-    /// Which moment that is.
+    /// The kind of that moment.
     #[must_use]
     pub fn moment(&self) -> Moment {
         match (&self.marked, self.cursor) {
@@ -315,7 +317,7 @@ impl Picture {
         }
     }
 
-    /// Behind how many events that is; where it is the end, however far that goes, all of them.
+    /// The number of events before that moment; all events if it is the end.
     #[must_use]
     pub fn place(&self) -> u64 {
         match (self.moment(), self.cursor) {
@@ -325,13 +327,13 @@ impl Picture {
         }
     }
 
-    /// More happens while this is looked at, and it is shown as it happens.
+    /// True if more events happen while the picture is shown, and appear at once.
     #[must_use]
     pub fn goes_on(&self) -> bool {
         self.is_now() && self.run == RunState::Running && (self.is_live() || self.extent.grows)
     }
 
-    /// True while the picture is that of the end.
+    /// True while the picture shows the end.
     #[must_use]
     pub fn is_now(&self) -> bool {
         self.cursor == Cursor::Now

@@ -1,4 +1,4 @@
-//! A step that others are compared with: kept with its curve, its memory at the peak, and what its ops took.
+//! A pinned step that others are compared with, with its curve, the memory at its peak, and a study of its ops.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use vramlab_recording::{Direction, Timeline};
 #[derive(Debug)]
 pub(super) struct Pins {
     pinned: Option<PinnedStep>,
-    /// It was the step before the one shown: the next is the one shown.
+    /// True if the pinned step is the one before the step shown: the next key press pins the step shown.
     before: bool,
     range: Range<u64>,
     studies: Studies,
@@ -24,13 +24,13 @@ impl Pins {
         Self { pinned: None, before: false, range: 0..0, studies: Studies::new() }
     }
 
-    /// What is pinned, with what was found of it so far.
+    /// The pinned step, with what is known of it so far.
     pub fn picture(&self) -> Option<Arc<PinnedStep>> {
         let pinned = self.pinned.clone()?;
         Some(Arc::new(PinnedStep { study: self.studies.last(), ..pinned }))
     }
 
-    /// Pins the step before the one around `place`; then that one itself; then nothing.
+    /// Pins the step before the one around `place`, then that step itself, then nothing.
     ///
     /// # Errors
     /// Why nothing is pinned, in a sentence.
@@ -65,12 +65,12 @@ impl Pins {
         Ok(())
     }
 
-    /// Its result; waits for ever if none is due.
+    /// The result of its study; waits for ever if none is due.
     pub async fn found(&mut self) -> Study {
         self.studies.next().await
     }
 
-    /// Takes it.
+    /// Stores the study.
     pub fn take(&mut self, study: Study) {
         self.studies.take(study);
     }

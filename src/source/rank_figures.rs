@@ -8,70 +8,70 @@ use vramlab_model::{
     AlikeRanks, DeviceKind, Evidence, Finding, Lab, Level, Micros, Presence, Profile, Ranks, Remedy, RunState,
 };
 
-/// What a rank does, where that is not what the run does.
+/// The state of a rank, if it differs from the run's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RankState {
-    /// The same.
+    /// The same as the run's.
     #[default]
     Trains,
-    /// A request failed, and no whole step went through since.
+    /// A request failed, and no whole step has gone through since.
     OutOfMemory,
-    /// Its step failed in another way.
+    /// Its step failed for another reason.
     Failed,
     /// Its process, or its device, is gone.
     Lost,
-    /// Its process has said nothing for so many seconds.
+    /// Its process has been silent for this many seconds.
     Silent(u32),
-    /// It waits for one that ran out of memory, failed, is lost or silent.
+    /// It waits for a rank that ran out of memory, failed, is lost or silent.
     Waits,
 }
 
 impl RankState {
-    /// What its own stream says.
+    /// The state according to its own stream.
     fn of(lab: &Lab) -> Self {
         match (lab.presence(), lab.run()) {
             (Presence::Gone, _) => Self::Lost,
             (Presence::Silent(seconds), _) => Self::Silent(seconds),
             _ if lab.autopsy().is_some() => Self::OutOfMemory,
             (_, RunState::StepFailed(_)) => Self::Failed,
-            // Also of one that lacks nothing itself, where all ranks have stopped.
+            // Also for a rank without a failure of its own, if all ranks have stopped.
             (_, RunState::Paused | RunState::Lost(_)) => Self::Waits,
             _ => Self::Trains,
         }
     }
 }
 
-/// One rank and those that do the same, at the cursor.
+/// The figures of one rank, and of those that do the same work, at the cursor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RankFigures {
     /// The ranks that have these figures.
     pub alike: Arc<AlikeRanks>,
-    /// Allocated now.
+    /// Allocated bytes now.
     pub allocated: Bytes,
-    /// Highest allocated so far.
+    /// Highest allocated bytes so far.
     pub peak_allocated: Bytes,
-    /// Highest reserved so far.
+    /// Highest reserved bytes so far.
     pub peak_reserved: Bytes,
-    /// What it does, where that is not what the run does.
+    /// Its state, if it differs from the run's.
     pub state: RankState,
-    /// The median time of its last steps; 0 where none is known.
+    /// The median time of its last steps; 0 if unknown.
     pub step_time: Micros,
-    /// What of it exchanges took, waiting for others included.
+    /// The part of that time for exchanges, including waits for other ranks.
     pub exchange: Micros,
     /// The curve of its last whole step.
     pub step: Option<Arc<Profile>>,
-    /// What its last steps took without exchanges, where times are measured or those of a simulated pipeline.
+    /// The time of its last steps without exchanges, if times are measured or those of a simulated pipeline.
     pub own: Option<Micros>,
-    /// Times are simulated.
+    /// True if times are simulated.
     pub simulated: bool,
-    /// It is a stage of a pipeline.
+    /// True for a stage of a pipeline.
     pub stage: bool,
-    /// The ranks whose GPUs its process has a context on, too.
+    /// The other ranks on whose GPUs its process has a context.
     pub foreign_contexts: Arc<[u16]>,
 }
 
 impl RankFigures {
-    /// Those of `devices`, as far as the stream says that they are ranks.
+    /// The figures of `devices`, as far as the stream says that they are ranks.
     #[must_use]
     pub fn of(ranks: &Ranks, devices: &[DeviceIndex]) -> Arc<[Self]> {
         let figures = |lab: &Lab| {
@@ -97,9 +97,9 @@ impl RankFigures {
         let waits = all.iter().any(waited_for);
         for of in &mut all {
             of.state = match of.state {
-                // A pause is no wait for another rank.
+                // During a pause a rank does not wait for another.
                 RankState::Waits if !waits => RankState::Trains,
-                // Whoever has not stopped meanwhile does at its next exchange.
+                // A rank that has not stopped yet will stop at its next exchange.
                 RankState::Trains if silent => RankState::Waits,
                 state => state,
             };
@@ -107,14 +107,14 @@ impl RankFigures {
         all.into()
     }
 
-    /// Whether a request failed, and no whole step went through since.
+    /// True if a request failed and no whole step has gone through since.
     #[must_use]
     pub fn out_of_memory(&self) -> bool {
         self.state == RankState::OutOfMemory
     }
 
-    /// The place of the one that matters most: where memory ran out, else where most was reserved, then allocated. `None` where
-    /// all are alike.
+    /// The index of the most important rank: one that ran out of memory, otherwise the one that reserved most, then the
+    /// one that allocated most. `None` if all are equal.
     #[must_use]
     pub fn worst(all: &[Self]) -> Option<usize> {
         let need = |of: &Self| (of.out_of_memory(), of.peak_reserved, of.peak_allocated);
@@ -123,8 +123,8 @@ impl RankFigures {
         if same { None } else { all.iter().position(|of| need(of) == most) }
     }
 
-    /// The place of the one to look at beside that at `shown`: the worst; beside that the one that needs least. `None` where all do
-    /// the same.
+    /// The index of the rank to compare with the one at `shown`: the worst rank, or for the worst itself the one that
+    /// needs least. `None` if all do the same work.
     #[must_use]
     pub fn beside(all: &[Self], shown: usize) -> Option<usize> {
         let others = || (0..all.len()).filter(|place| *place != shown);
@@ -132,7 +132,7 @@ impl RankFigures {
         Self::worst(all).filter(|worst| *worst != shown).or_else(least)
     }
 
-    /// What is concluded of ranks side by side.
+    /// The findings from comparing ranks.
     #[must_use]
     pub fn findings(all: &[Self]) -> Vec<Finding> {
         let mut findings = Self::foreign_contexts(all);
@@ -140,7 +140,7 @@ impl RankFigures {
         findings
     }
 
-    /// That ranks use the GPUs of others, for each of these.
+    /// Findings about ranks that use the GPUs of others, one for each of these GPUs.
     fn foreign_contexts(all: &[Self]) -> Vec<Finding> {
         let words = |ranks: Vec<u16>| AlikeRanks { ranks, ..AlikeRanks::default() }.words();
         let owners: BTreeSet<u16> = all.iter().flat_map(|of| of.foreign_contexts.iter().copied()).collect();
@@ -155,7 +155,7 @@ impl RankFigures {
         owners.into_iter().map(finding).collect()
     }
 
-    /// That one takes longer than all others, where it is worth a word: a quarter, and two milliseconds.
+    /// A finding about a rank that takes longer than all others, if the difference is at least a quarter and two milliseconds.
     fn straggler(all: &[Self]) -> Option<Finding> {
         const SHORTEST: u64 = 2_000;
         let times: Vec<u64> = all.iter().map(|of| Some(of.own?.0)).collect::<Option<_>>()?;
@@ -174,7 +174,7 @@ impl RankFigures {
         Some(Finding { level: Level::Warning, evidence, remedies: Vec::new(), position: None, gain: None })
     }
 
-    /// That some reserved more than others, where it is worth a word: a tenth, and a mebibyte.
+    /// A finding about ranks that reserved more than others, if the difference is at least a tenth and a mebibyte.
     #[must_use]
     pub fn uneven(all: &[Self]) -> Option<Finding> {
         let most = &all[Self::worst(all).filter(|_| all.iter().all(|of| !of.out_of_memory()))?];

@@ -1,4 +1,4 @@
-//! Recordings of the ranks of one run, a file for each, as one stream.
+//! Merges recordings of the ranks of one run, a file for each, into one stream.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -15,20 +15,20 @@ use vramlab_allocator::units::DeviceIndex;
 use vramlab_model::{AlikeRanks, Event, EventKind, Micros, Ranks};
 use vramlab_recording::{Next, Reader, RecordingError};
 
-/// Batches that may wait for the keeper, and events of one.
+/// The most batches that wait for the keeper, and the most events in a batch.
 const QUEUE: usize = 8;
 const BATCH: usize = 4096;
-/// Events before the first step at most: where ranks say which they are, and begin together.
+/// The most events before the first step, in which ranks identify themselves and begin together.
 const CONSTRUCTION: usize = 1 << 20;
 
 /// One file.
 struct Lane {
     reader: Reader<File>,
-    /// Read and not told.
+    /// Events that were read and not yet reported.
     events: VecDeque<Event>,
-    /// What its clock is behind.
+    /// How far its clock is behind.
     behind: u64,
-    /// What is to be said where it ends.
+    /// The message to report at its end.
     last_word: Option<String>,
     ended: bool,
 }
@@ -37,7 +37,7 @@ impl Lane {
     fn open(path: &Path) -> Result<Self, RecordingError> {
         let reader = Reader::new(File::open(path).map_err(RecordingError::Unreadable)?);
         let mut lane = Self { reader, events: VecDeque::new(), behind: 0, last_word: None, ended: false };
-        // What is no recording has no first frame.
+        // A file that is not a recording has no first frame.
         lane.read()?;
         Ok(lane)
     }
@@ -59,7 +59,7 @@ impl Lane {
         Ok(())
     }
 
-    /// The same, where what is wrong is said behind the last event.
+    /// Like [`Self::read`], but an error becomes a message after the last event.
     fn read_on(&mut self) {
         if let Err(error) = self.read() {
             self.ended = true;
@@ -67,7 +67,7 @@ impl Lane {
         }
     }
 
-    /// Reads to the first step; the event that begins it.
+    /// Reads up to the first step. Returns the event that begins it.
     fn first_step(&mut self) -> Option<&Event> {
         let mut seen = 0;
         let place = loop {
@@ -93,7 +93,7 @@ impl Lane {
     }
 }
 
-/// Which ranks a recording says that it is of, where it is of one device.
+/// The ranks that a recording of one device says it is about.
 fn ranks_of(path: &Path) -> Option<AlikeRanks> {
     let mut lane = Lane::open(path).ok()?;
     lane.first_step();
@@ -110,7 +110,7 @@ fn ranks_of(path: &Path) -> Option<AlikeRanks> {
     alike
 }
 
-/// Which of `others` are recordings of further ranks of the run that `first` is a recording of; and the rest.
+/// Divides `others` into recordings of further ranks of the run in `first`, and the rest.
 pub(super) fn belonging(first: &Path, others: &[PathBuf]) -> (Vec<PathBuf>, Vec<PathBuf>) {
     let none = || (Vec::new(), others.to_vec());
     let Some(AlikeRanks { parallelism, world, ranks: mut taken }) = ranks_of(first) else { return none() };
@@ -122,10 +122,10 @@ pub(super) fn belonging(first: &Path, others: &[PathBuf]) -> (Vec<PathBuf>, Vec<
     })
 }
 
-/// Opens recordings of the ranks of one run, by rank.
+/// Opens recordings of the ranks of one run, in the order of ranks.
 ///
 /// # Errors
-/// What is wrong with which file.
+/// The error, and the file that it is about.
 pub(super) fn open(paths: &[PathBuf]) -> Result<Source, (PathBuf, RecordingError)> {
     let mut files: Vec<(Vec<u16>, &PathBuf)> =
         paths.iter().map(|path| (ranks_of(path).unwrap_or_default().ranks, path)).collect();
@@ -146,8 +146,8 @@ pub(super) fn open(paths: &[PathBuf]) -> Result<Source, (PathBuf, RecordingError
     Source::keep(SourceKind::Recording(Arc::from(names)), None, Inbox::Read(arrivals), None).map_err(failed)
 }
 
-/// Tells the events of all files by time, each file's as a device of its own, until the receiver is gone. Each file's clock began
-/// with its process: where they begin the first step all stand alike.
+/// Reports the events of all files by time, each file's as a device of its own, until the receiver is gone. Each file's
+/// clock began with its process, so the clocks are aligned where the files begin the first step.
 fn tell(mut lanes: Vec<Lane>, arrive: &mpsc::Sender<Arrival>) {
     let begun: Vec<Option<u64>> = lanes.iter_mut().map(|lane| lane.first_step().map(|event| event.time.0)).collect();
     let latest = begun.iter().flatten().max().copied().unwrap_or_default();

@@ -1,37 +1,37 @@
-//! A snapshot that is still being read: the progress, and what is known of its history meanwhile.
+//! A snapshot that is still being read: its progress, and what is known of its history meanwhile.
 
 use std::sync::Arc;
 
 use vramlab_allocator::units::Bytes;
 use vramlab_snapshot::{Action, Block, TraceEntry};
 
-/// How far a file is whose history is not all known yet. Meanwhile the picture is that of the end, which a file has first.
+/// The progress of a file whose history is incomplete. Meanwhile the picture shows the end, which comes first in a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FileProgress {
-    /// What is being done.
+    /// The current stage.
     pub doing: ReadingStage,
-    /// How much of that is done, from 0 to 1, where that is known.
+    /// How much of the stage is done, from 0 to 1, if known.
     pub part: Option<f64>,
-    /// Bytes that were allocated at least, at moments of the history as far as it was read: of equally many entries each, the
-    /// fullest. What was there when it began shows only when it is given back.
+    /// Lower bounds of the allocated bytes in the part of the history that has been read: the fullest moment of every
+    /// so many entries. What existed when the history began shows only when it is freed.
     pub least: Arc<[Bytes]>,
 }
 
-/// What is done with a file, in this order.
+/// The stages of reading a file, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadingStage {
-    /// Its bytes are read.
+    /// Reading its bytes.
     Reading,
-    /// Its history is replayed, to judge it.
+    /// Replaying its history, to judge it.
     Replaying,
-    /// Its history is turned into events.
+    /// Turning its history into events.
     Telling,
-    /// Nothing more: it is damaged, and what was read is all there is.
+    /// Failed: the file is damaged, and what was read is all there is.
     Failed,
 }
 
 impl ReadingStage {
-    /// A word for it, in small letters.
+    /// The stage in lower case.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -44,11 +44,11 @@ impl ReadingStage {
 }
 
 impl FileProgress {
-    /// What is being done, and the progress: `reading 31 %`.
+    /// The stage with its progress: `reading 31 %`.
     #[must_use]
     pub fn words(&self) -> String {
         match self.part {
-            // What is nearly done is not done.
+            // Progress that rounds to 100 % is not complete.
             Some(part) => format!("{} {:.0} %", self.doing.word(), (100.0 * part).floor().clamp(0.0, 99.0)),
             None if self.doing == ReadingStage::Failed => self.doing.word().to_owned(),
             None => format!("{} …", self.doing.word()),
@@ -56,14 +56,14 @@ impl FileProgress {
     }
 }
 
-/// Blocks are at least multiples of this.
+/// Block sizes are multiples of this.
 const SMALLEST: u64 = 512;
 
-/// A lower bound of what was allocated, entry by entry, of a history whose beginning is not known: no level is below zero, so
-/// that all that is given back beyond what was taken was there before.
+/// A lower bound of the allocated bytes, entry by entry, in a history whose beginning is unknown. No level can be below
+/// zero, so everything freed beyond what was allocated existed before.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LowerBound {
-    /// Highest levels of `stride` entries each, against that before the first.
+    /// The highest levels of `stride` entries each, relative to the level before the first entry.
     levels: Vec<i64>,
     stride: u64,
     entries: u64,
@@ -72,10 +72,10 @@ pub(super) struct LowerBound {
 }
 
 impl LowerBound {
-    /// Levels that are kept: beyond that, two become one.
+    /// The most levels that are kept. Beyond that, pairs are combined.
     const MOST: usize = 512;
 
-    /// An entry more.
+    /// Adds an entry.
     pub fn push(&mut self, entry: &TraceEntry) {
         self.level = match entry.action {
             Action::Alloc => self.level.saturating_add(taken(entry.size)),
@@ -95,20 +95,20 @@ impl LowerBound {
         self.entries += 1;
     }
 
-    /// The history is over, and these blocks were held then.
+    /// Ends the history, at whose end these blocks were held.
     pub fn end<'a>(&mut self, held: impl Iterator<Item = &'a Block>) {
         let end = held.fold(0_i64, |sum, block| sum.saturating_add(taken(block.requested.unwrap_or(block.size))));
         self.lowest = self.lowest.min(self.level.saturating_sub(end));
     }
 
-    /// What was allocated at least.
+    /// The lower bounds.
     pub fn least(&self) -> Arc<[Bytes]> {
         let least = |level: &i64| Bytes(level.saturating_sub(self.lowest).unsigned_abs());
         self.levels.iter().map(least).collect()
     }
 }
 
-/// Bytes that a request takes at least.
+/// The fewest bytes that a request takes.
 fn taken(requested: Bytes) -> i64 {
     i64::try_from(requested.0.next_multiple_of(SMALLEST)).unwrap_or(i64::MAX)
 }

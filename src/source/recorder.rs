@@ -1,4 +1,4 @@
-//! Writes frames to a file or a pipe, on a thread of its own: a slow disk holds nothing up.
+//! Writes frames to a file or a pipe, on a thread of its own so that a slow disk holds nothing up.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -25,7 +25,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Begins a recording at `path`, which must not be there yet; `-` is the standard output.
+    /// Begins a recording at `path`, which must not exist yet; `-` is the standard output.
     ///
     /// # Errors
     /// [`RecordingError::Unwritable`].
@@ -61,7 +61,7 @@ impl Recorder {
     /// Adds a frame of a timeline.
     pub fn frame(&mut self, frame: &Frame) {
         if let Some(frames) = &self.frames {
-            // A writer that failed takes no more, and said why.
+            // A writer that failed takes no more frames, and has reported why.
             let _ = frames.send(frame.clone());
         }
     }
@@ -74,28 +74,28 @@ impl Recorder {
         }
     }
 
-    /// Hands on what was added by [`Recorder::push`]: it can be read however the program ends.
+    /// Hands on the events from [`Recorder::push`], so that they can be read however the program ends.
     pub fn close_frame(&mut self) {
         if let Some(frame) = self.open.finish() {
             self.frame(&frame);
         }
     }
 
-    /// Where, and how much so far.
+    /// The path, and the number of bytes so far.
     #[must_use]
     pub fn state(&self) -> RecordingState {
         RecordingState { path: self.path.clone(), bytes: Bytes(self.written.load(Ordering::Relaxed)) }
     }
 
-    /// Why it can't go on, if it can't; returned once.
+    /// Why the recording can't continue, if so. Returned once.
     pub fn failure(&self) -> Option<RecordingError> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Writes what is left.
+    /// Writes the rest.
     ///
     /// # Errors
-    /// [`RecordingError::Unwritable`], where something could not be written.
+    /// [`RecordingError::Unwritable`] if something could not be written.
     pub fn finish(mut self) -> Result<RecordingState, RecordingError> {
         self.end();
         self.failure().map_or_else(|| Ok(self.state()), Err)
@@ -105,7 +105,7 @@ impl Recorder {
         self.close_frame();
         self.frames = None;
         if let Some(writing) = self.writing.take() {
-            // A panic has printed its own message.
+            // The panic has printed its own message.
             let _ = writing.join();
         }
     }
@@ -117,7 +117,7 @@ impl Drop for Recorder {
     }
 }
 
-/// A name for a recording of `workload` in `folder` that is not taken yet.
+/// A file name for a recording of `workload` in `folder` that does not exist yet.
 #[must_use]
 pub fn free_name(folder: &Path, workload: &str) -> PathBuf {
     let safe: String = workload.chars().filter(|symbol| symbol.is_alphanumeric() || "-_".contains(*symbol)).collect();

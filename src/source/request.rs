@@ -1,4 +1,4 @@
-//! What a source can be asked.
+//! The requests that a front end can make of a source.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,31 +8,31 @@ use super::studies::StudyRequest;
 use vramlab_session::Command;
 use vramlab_whatif::Conditions;
 
-/// What a front end may ask of a source.
+/// A request to a source.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request {
-    /// Of the lab that runs; a source without one takes no notice.
+    /// A command to the running lab; other sources ignore it.
     Lab(Command),
     /// Move the cursor. The run goes on meanwhile.
     Move(Move),
-    /// Let the cursor go on by itself, or stop it. From the end it begins at the start.
+    /// Start or stop moving the cursor by itself. At the end, it starts from the beginning.
     TogglePlay,
-    /// Let it go so many times as fast as before.
+    /// Multiply the speed of the cursor by this factor.
     Faster(f64),
     /// Show the next device of several.
     NextDevice,
-    /// Write what happens to a file, or end that.
+    /// Start or stop a recording.
     ToggleRecording,
-    /// Pin the step before the one shown, to compare others with it; then that one itself; then nothing.
+    /// Pin the step before the one shown, to compare others with it; then the step shown; then nothing.
     Pin,
-    /// Study a part of the run, and go on doing so as the cursor moves; `None`: nothing any more.
+    /// Study a part of the run, and continue as the cursor moves; `None` stops.
     Study(Option<StudyRequest>),
-    /// Read a file that a stack names; `None`: none any more.
+    /// Read a file named in a stack; `None` stops.
     Read(Option<Arc<str>>),
-    /// Recordings that are toggled go to this folder.
+    /// Put toggled recordings into this folder.
     RecordTo(PathBuf),
-    /// Write what happens to this file.
+    /// Start a recording to this file.
     Record(PathBuf),
-    /// Let another allocator follow the run, from its start on; `None`: none any more.
+    /// Let another allocator follow the run from its start; `None` stops it.
     Ghost(Option<Arc<Conditions>>),
 }

@@ -1,4 +1,4 @@
-//! PyTorch's memory snapshots: their histories as the events of a run, each device's as one rank.
+//! PyTorch's memory snapshots: their histories become the events of a run, with each device as one rank.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -21,73 +21,73 @@ use vramlab_narration::{Guesses, Narrator};
 use vramlab_snapshot::replay::{Conditions, DeviceReport, HistoryReport};
 use vramlab_snapshot::{Beginning, Segment, Snapshot, SnapshotError};
 
-/// Batches that may wait for the keeper, and events of one.
+/// The most batches that wait for the keeper, and the most events in a batch.
 pub(super) const QUEUE: usize = 8;
 const BATCH: usize = 4096;
 
-/// Why a snapshot is not opened.
+/// Why a snapshot can't be opened.
 #[derive(Debug, Error)]
 pub enum OpenError {
-    /// It can't be read.
+    /// The file can't be read.
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
-    /// It holds neither a history nor memory.
+    /// The snapshot holds neither a history nor memory.
     #[error(
         "the snapshot holds neither segments nor a history; take it while the program holds memory on the GPU, after \
          torch.cuda.memory._record_memory_history()"
     )]
     Nothing,
-    /// They have more devices than can be shown.
+    /// The files have more devices than can be shown.
     #[error("the snapshots have {0} devices, and {most} can be shown; pass fewer files", most = Ranks::MOST)]
     TooManyDevices(usize),
-    /// The system gives no thread.
+    /// The system can't start a thread.
     #[error("can't start a thread ({0})")]
     Threads(#[source] std::io::Error),
 }
 
-/// A snapshot that was read.
+/// A snapshot that has been read.
 #[derive(Debug)]
 pub(super) struct OpenSnapshot {
     path: PathBuf,
     snapshot: Snapshot,
     conditions: Conditions,
-    /// Its history is not read yet: it is memory as it was at the end.
+    /// True if its history has not been read yet: it is the memory at the end.
     standing: bool,
 }
 
 impl OpenSnapshot {
-    /// One of a `torch` where that is given.
+    /// A snapshot, of version `torch` if that is given.
     pub fn new(path: &Path, snapshot: Snapshot, torch: Option<TorchVersion>) -> Self {
         let conditions = Conditions::find_or_guess(path, &snapshot, torch);
         Self { path: path.to_owned(), snapshot, conditions, standing: false }
     }
 
-    /// What was read of one first: memory as it was at the end. Under which settings is not known yet.
+    /// The part of a snapshot that is read first: the memory at the end. Its settings are not known yet.
     pub fn standing(path: &Path, memory: Snapshot) -> Self {
         Self { path: path.to_owned(), snapshot: memory, conditions: Conditions::default(), standing: true }
     }
 
-    /// Segments of a device at the end.
+    /// The segments of a device at the end.
     pub fn segments(&self, device: usize) -> impl Iterator<Item = &Segment> + '_ {
         self.snapshot.device_segments(device)
     }
 
-    /// Entries of the histories of all devices.
+    /// The number of entries in the histories of all devices.
     pub fn entries(&self) -> u64 {
         (0..self.snapshot.device_count()).map(|device| self.snapshot.device_trace(device).len() as u64).sum()
     }
 
-    /// Memory of its device, if the file says so.
+    /// The device's memory, if the file says it.
     pub const fn device_bytes(&self) -> Option<Bytes> {
         self.conditions.device_bytes
     }
 
-    /// The oldest PyTorch that it may be of.
+    /// The oldest version of PyTorch that it may come from.
     pub const fn oldest(&self) -> TorchVersion {
         self.conditions.oldest
     }
 
-    /// Devices that have a history or memory.
+    /// The devices that have a history or memory.
     fn devices(&self) -> Vec<usize> {
         let of_segments = self.snapshot.segments.iter().map(|segment| segment.device as usize);
         let with_history = |device: &usize| !self.snapshot.device_trace(*device).is_empty();
@@ -99,7 +99,7 @@ impl OpenSnapshot {
     }
 }
 
-/// Keeps the histories of snapshots: all devices of all files, side by side.
+/// Keeps the histories of snapshots: all devices of all files together.
 ///
 /// # Errors
 /// [`OpenError`].
@@ -111,13 +111,13 @@ pub(super) fn keep(files: Vec<OpenSnapshot>) -> Result<Source, OpenError> {
         _ => None,
     };
     let (arrive, arrivals) = mpsc::channel(QUEUE);
-    // What can't be told was told before.
+    // Errors were reported before.
     let tell = move || drop(hand_on(&files, |batch| arrive.blocking_send(Arrival::Events(batch)).is_ok()));
     thread::Builder::new().name("snapshot".to_owned()).spawn(tell).map_err(OpenError::Threads)?;
     Source::keep(kind, memory, Inbox::Read(arrivals), None).map_err(OpenError::Threads)
 }
 
-/// Opens a snapshot, of a `torch` where that is given.
+/// Opens a snapshot, of version `torch` if that is given.
 ///
 /// # Errors
 /// [`OpenError`].
@@ -125,7 +125,7 @@ pub fn snapshot(path: &Path, torch: Option<TorchVersion>) -> Result<Source, Open
     keep(vec![OpenSnapshot::new(path, Snapshot::open(path)?, torch)])
 }
 
-/// What the device of a file has, where that is known. Where the history began none of it was taken, as far as is known.
+/// The device's memory, if it is known for a file. As far as is known, all of it was free when the history began.
 pub(super) fn memory(file: &OpenSnapshot) -> Option<DeviceMemory> {
     file.device_bytes().map(|total| DeviceMemory { free: total, total })
 }
@@ -138,7 +138,7 @@ fn names(files: &[OpenSnapshot]) -> String {
     }
 }
 
-/// What a file is called.
+/// The name of a file.
 pub(super) fn name(path: &Path) -> String {
     path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
@@ -160,8 +160,7 @@ pub(super) fn hand_on(files: &[OpenSnapshot], mut take: impl FnMut(Vec<Event>) -
     Ok(())
 }
 
-/// The devices of all files, each with the rank that it is told as: its own number in a single file, else one after the
-/// other.
+/// The devices of all files, each with its rank in the stream: for a single file its own number, otherwise consecutive numbers.
 fn ranks(files: &[OpenSnapshot]) -> Result<Vec<(usize, usize, DeviceIndex)>, OpenError> {
     let mut ranks = Vec::new();
     for (file, opened) in files.iter().enumerate() {
@@ -178,8 +177,8 @@ fn ranks(files: &[OpenSnapshot]) -> Result<Vec<(usize, usize, DeviceIndex)>, Ope
     if ranks.is_empty() { Err(OpenError::Nothing) } else { Ok(ranks) }
 }
 
-/// The numbers of several ranks of one program, by their devices: as their files are called (`run.rank3.pickle`), else in their order.
-/// A single one has none.
+/// The rank numbers of one program's devices: from the files' names (`run.rank3.pickle`), otherwise in their order. A
+/// single device has none.
 fn numbers(files: &[OpenSnapshot], places: &[(usize, usize, DeviceIndex)]) -> Vec<u16> {
     if places.len() < 2 {
         return Vec::new();
@@ -195,7 +194,7 @@ fn numbers(files: &[OpenSnapshot], places: &[(usize, usize, DeviceIndex)]) -> Ve
     all.filter(apart).unwrap_or_else(|| places.iter().map(|(.., index)| index.0).collect())
 }
 
-/// One device's history on its way.
+/// The history of one device while it is reported.
 struct DeviceHistory<'a> {
     index: DeviceIndex,
     narrator: Narrator<'a>,
@@ -205,10 +204,10 @@ struct DeviceHistory<'a> {
     last: Micros,
 }
 
-/// Where the history of each device begins, and what it leaves open.
+/// For each device, where its history begins and what it does not tell.
 pub(super) type Histories = Vec<(DeviceIndex, HistoryReport)>;
 
-/// Turns the histories of all devices into the events of one run, by time; returns what they leave open.
+/// Turns the histories of all devices into the events of one run, by time. Returns what the histories do not tell.
 ///
 /// # Errors
 /// [`OpenError`] if there is no history.
@@ -296,7 +295,7 @@ fn about(opened: &OpenSnapshot, device: usize, entries: usize, guessed: bool, be
     }
 }
 
-/// What a person should know of a history, a sentence each, without a period: the last one is shown first.
+/// Remarks about a history for a person: a sentence each, without a period. The last one is shown first.
 fn remarks(rank: &DeviceHistory<'_>) -> Vec<String> {
     let mut remarks = Vec::new();
     if let Some(mismatch) = &rank.report.first_mismatch {
@@ -320,7 +319,7 @@ fn remarks(rank: &DeviceHistory<'_>) -> Vec<String> {
     remarks
 }
 
-/// That not all segments are followed, where that is so.
+/// A remark if not all segments are followed.
 fn beyond(most: usize) -> Option<String> {
     (most > MOST_SEGMENTS).then(|| {
         format!(
@@ -329,13 +328,13 @@ fn beyond(most: usize) -> Option<String> {
     })
 }
 
-/// The settings of a snapshot, as a lab reports its own.
+/// The settings of a snapshot, in the form of a lab's settings.
 fn settings_of(conditions: &Conditions) -> RunSettings {
     let value = conditions.settings.text().into();
     RunSettings(vec![Setting { switch: "alloc-conf".into(), value, wanted: None, idle: None }])
 }
 
-/// Whether a file begins as a pickle does, or as one that was compressed.
+/// True if a file begins like a pickle, plain or compressed.
 pub(super) fn is_snapshot(head: &[u8]) -> bool {
     const COMPRESSED: [&[u8]; 6] = [b"\xfd7zXZ", b"\x1f\x8b", b"BZh", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18", b"PK"];
     matches!(head.first(), Some(0x80 | b'(' | b'}' | b']')) || COMPRESSED.iter().any(|magic| head.starts_with(magic))
@@ -374,12 +373,12 @@ mod tests {
         assert_eq!(begun, [(DeviceIndex(0), names[0].clone()), (DeviceIndex(1), names[1].clone())]);
         let held = |rank| ranks.lab(DeviceIndex(rank)).unwrap().memory().reserved();
         assert_eq!((held(0), held(1)), (Bytes(327_155_712), Bytes(3_628_072_960)));
-        // Behind what was there before, everything stands in the order of time.
+        // After the initial memory everything is in the order of time.
         let early = times.iter().rposition(|time| *time == times[0]).unwrap_or(0);
         assert!(times[early..].windows(2).filter(|pair| pair[0] > pair[1]).count() <= 1);
     }
 
-    /// Memory of so many segments, and no history.
+    /// A snapshot with this many segments and no history.
     fn many(segments: u64) -> (u64, Vec<String>) {
         let mut snapshot = Snapshot::default();
         let segment = |at: u64| Segment {
@@ -399,7 +398,7 @@ mod tests {
             if let EventKind::Notice { text } = &event.kind {
                 notices.push(text.to_string());
             }
-            // What is beyond the bound is refused.
+            // Segments beyond the bound are refused.
             let _ = memory.apply(&event);
         })
         .unwrap();

@@ -1,4 +1,4 @@
-//! Studies of parts of the run, made on a thread of their own while the keeper goes on.
+//! Studies of parts of a run, made on another thread while the keeper goes on.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,56 +14,56 @@ use vramlab_allocator::units::DeviceIndex;
 use vramlab_model::{Event, EventKind, Grouping, Lab, RunState, Study};
 use vramlab_recording::{Direction, Excerpt, Timeline};
 
-/// How often a lab that runs is studied.
+/// How often a live run is studied.
 const AGAIN: Duration = Duration::from_millis(1000);
-/// A run that goes on is not studied for so many times as long as the last study took.
+/// After a study, a run that goes on is left alone for this many times the study's duration.
 const REST: u32 = 8;
-/// How often a study that takes long reports progress.
+/// How often a long study reports progress.
 pub(super) const PROGRESS: Duration = Duration::from_millis(100);
-/// The furthest that the end of a step is looked for.
+/// How many events ahead the end of a step is searched for.
 const LONGEST_STEP: u64 = 4_000_000;
 
-/// What a front end wants to have studied.
+/// The study that a front end wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StudyRequest {
-    /// Which events.
+    /// The events to study.
     pub window: Window,
-    /// What their memory is grouped by.
+    /// The property by which memory is grouped.
     pub grouping: Grouping,
 }
 
-/// Which events are studied.
+/// The events to study.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Window {
-    /// The step around the cursor; of a lab that runs the last whole one.
+    /// The step around the cursor; for a live lab the last whole step.
     #[default]
     Step,
-    /// All that is kept.
+    /// Everything that is kept.
     Run,
-    /// Those from one position up to another.
+    /// The events between two positions.
     Range(u64, u64),
 }
 
-/// What is studied for a front end, and what is known so far.
+/// The study for a front end, and what is known so far.
 #[derive(Debug)]
 pub(super) struct Studies {
     wanted: Option<StudyRequest>,
-    /// Which events the last study is of, or the one under way.
+    /// The events and the grouping of the last study, or of the current one.
     of: Option<(Range<u64>, Grouping)>,
     began: Instant,
-    /// How long the last one took.
+    /// How long the last study took.
     took: Duration,
     job: Option<StudyJob>,
     done: Option<Arc<Study>>,
     finished: (mpsc::UnboundedSender<Study>, mpsc::UnboundedReceiver<Study>),
 }
 
-/// A study under way.
+/// A study in progress.
 #[derive(Debug)]
 struct StudyJob {
-    /// The result is no longer needed.
+    /// Set once the result is no longer needed.
     stop: Arc<AtomicBool>,
-    /// Events read so far, of so many: they are read twice.
+    /// The number of events read so far, and the total; each is read twice.
     read: Arc<AtomicU64>,
     of: u64,
 }
@@ -87,32 +87,32 @@ impl Studies {
         }
     }
 
-    /// Whether one is under way.
+    /// True while a study is in progress.
     pub const fn is_busy(&self) -> bool {
         self.job.is_some()
     }
 
-    /// What was found out last.
+    /// The last study.
     pub fn last(&self) -> Option<Arc<Study>> {
         self.done.clone()
     }
 
-    /// How far the study under way is, from 0 to 1; `None` where there is none.
+    /// The progress of the current study, from 0 to 1; `None` if there is none.
     pub fn progress(&self) -> Option<f64> {
         let job = self.job.as_ref()?;
         Some(job.read.load(Ordering::Relaxed) as f64 / job.of.max(1) as f64)
     }
 
-    /// The next study that is finished.
+    /// The next finished study.
     pub async fn next(&mut self) -> Study {
         match self.finished.1.recv().await {
             Some(study) => study,
-            // Never: a sender is kept beside it.
+            // Can't happen: a sender is kept here.
             None => std::future::pending().await,
         }
     }
 
-    /// Takes what was found out.
+    /// Stores a study.
     pub fn take(&mut self, study: Study) {
         let expected = self.of.as_ref().is_some_and(|(range, grouping)| {
             (range.start, range.end, *grouping) == (study.begin, study.end, study.grouping)
@@ -124,7 +124,7 @@ impl Studies {
         }
     }
 
-    /// Something else is wanted, or nothing any more.
+    /// Requests another study, or none.
     pub fn want(&mut self, wanted: Option<StudyRequest>) {
         if self.wanted != wanted {
             self.wanted = wanted;
@@ -135,12 +135,12 @@ impl Studies {
         }
     }
 
-    /// What was found is not about what is shown now.
+    /// Drops the last study, because it is not about what is shown now.
     pub fn begin_anew(&mut self) {
         (self.of, self.job, self.done) = (None, None, None);
     }
 
-    /// Whether what is wanted of the step around a position is there, or nothing is.
+    /// True if the wanted study of the step around a position is there, or no study is wanted.
     pub fn has(&self, position: u64) -> bool {
         let of_step = self.wanted.is_some_and(|wanted| wanted.window == Window::Step);
         let found =
@@ -148,11 +148,11 @@ impl Studies {
         !of_step || self.of.as_ref().is_none_or(found)
     }
 
-    /// Begins the study that is wanted, unless it is there or under way: around a cursor, which `goes_on` with the run or was
-    /// moved there.
+    /// Begins the wanted study around a cursor, unless it is there or in progress. The cursor `goes_on` with the run or
+    /// was moved there.
     pub fn begin(&mut self, timeline: &mut Timeline, device: DeviceIndex, cursor: Cursor, goes_on: bool) {
         let Some(wanted) = self.wanted else { return };
-        // News replaces a study of a run that goes on now and then only; what stands is followed at once.
+        // In a run that goes on new studies are made only from time to time; in one that stands, at once.
         let running = timeline.now().lab(device).is_some_and(|lab| *lab.run() == RunState::Running);
         if goes_on
             && running
@@ -186,7 +186,7 @@ impl Studies {
         self.job = self.start(excerpt, device, wanted.grouping);
     }
 
-    /// The step around a position; the one that was studied last where that is it.
+    /// The step around a position, taken from the last study if it contains the position.
     fn step_around(&self, timeline: &mut Timeline, device: DeviceIndex, position: u64) -> Range<u64> {
         if let (Some((range, _)), Some(done)) = (&self.of, &self.done)
             && range.contains(&position.saturating_sub(1))
@@ -229,7 +229,7 @@ impl Studies {
     }
 }
 
-/// The last whole step of a lab that runs; the one under way of a lab that stands, or before the first ended.
+/// The last whole step of a running lab; the current step of a lab that stands, or before the first step has ended.
 fn step_now(timeline: &mut Timeline, device: DeviceIndex) -> Range<u64> {
     let end = timeline.end();
     let Some(lab) = timeline.now().lab(device) else { return 0..0 };
@@ -249,8 +249,8 @@ pub(super) fn step_around(timeline: &mut Timeline, device: DeviceIndex, position
     begin..step_end(timeline, device, begin + 1)
 }
 
-/// A step that a failed request stopped ends with that: behind it only what is let go of follows. `position` is looked at, wherever it
-/// is.
+/// A step that a failed request stopped ends with the failure; after it only cleanup follows. But a `position` that is
+/// looked at is always included.
 fn up_to_failure(timeline: &mut Timeline, device: DeviceIndex, range: Range<u64>, position: u64) -> Range<u64> {
     if range.end < timeline.end() || timeline.now().lab(device).is_none_or(|lab| lab.autopsy().is_none()) {
         return range;
@@ -263,7 +263,7 @@ fn up_to_failure(timeline: &mut Timeline, device: DeviceIndex, range: Range<u64>
     }
 }
 
-/// Behind the end of the step that began before `from`.
+/// The position after the end of the step that began before `from`.
 fn step_end(timeline: &mut Timeline, device: DeviceIndex, from: u64) -> u64 {
     let mut looked = 0;
     let ends = |event: &Event| {

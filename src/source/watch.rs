@@ -22,24 +22,24 @@ use vramlab_snapshot::{Action, Snapshot, TraceEntry};
 pub use vramlab_watch::has_loaded_torch;
 use vramlab_watch::{Hello, Job, Message, SnapshotPart, Use, WatchError, connect, sockets_in};
 
-/// Batches that may wait for the keeper: it takes them at its own pace, and the program is not held up by it.
+/// The most batches that wait for the keeper. It takes them at its own pace and does not hold up the program.
 const QUEUE: usize = 64;
-/// How often new processes of the program are looked for.
+/// How often new processes of the program are searched for.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Where a program is met.
+/// How a program is reached.
 #[derive(Clone, Debug)]
 pub enum MeetingPoint {
     /// It was started here: its processes appear in its folder.
     Started(Arc<Mutex<Job>>),
-    /// It runs already, behind this socket.
+    /// It is already running, behind this socket.
     Socket(PathBuf),
 }
 
 /// Watches a program. What is known of its past comes first.
 ///
 /// # Errors
-/// When the system gives no thread.
+/// If the system can't start a thread.
 pub fn watched(meeting: MeetingPoint, name: Arc<str>) -> Result<Source, WatchError> {
     let (arrive, arrivals) = mpsc::channel(QUEUE);
     let watcher = Watcher {
@@ -56,19 +56,19 @@ pub fn watched(meeting: MeetingPoint, name: Arc<str>) -> Result<Source, WatchErr
     Source::keep(SourceKind::Watched(name), None, Inbox::Read(arrivals), None).map_err(WatchError::Broken)
 }
 
-/// What a process said, by its number.
+/// A message from a process, with the process's index.
 type ProcessMessage = (usize, Result<Option<Message>, WatchError>);
 
 struct Watcher {
     program: Arc<str>,
     meeting: MeetingPoint,
-    /// Every process that was met, in that order.
+    /// Every process that was connected, in that order.
     met: Vec<Process>,
-    /// Of them those that have not ended.
+    /// How many of them have not ended.
     talking: usize,
     devices: Vec<Device>,
     last: Micros,
-    /// Dropped last: once the receiver sees it end, the job is no longer shared.
+    /// Dropped last: once the receiver sees its end, the job is no longer shared.
     arrive: mpsc::Sender<Arrival>,
 }
 
@@ -76,7 +76,7 @@ struct Process {
     socket: PathBuf,
     hello: Hello,
     ended: bool,
-    /// GPUs that it has a context on, and what was told of that.
+    /// The GPUs on which it has a context, and what was reported about that.
     contexts: Vec<usize>,
     told: Vec<u16>,
 }
@@ -91,7 +91,7 @@ impl Process {
 struct Device {
     process: usize,
     index: usize,
-    /// What the stream calls it: the rank of its process, where it has one.
+    /// Its number in the stream: the rank of its process, if there is one.
     number: DeviceIndex,
     following: Following,
     steps: StreamSteps,
@@ -100,13 +100,13 @@ struct Device {
 /// The steps of a device's stream.
 #[derive(Default)]
 struct StreamSteps {
-    /// The first was emitted.
+    /// True once the first step was reported.
     begun: bool,
     finished: u64,
     began: Micros,
-    /// Ends of steps that are not emitted yet.
+    /// Ends of steps that were not reported yet.
     ends: VecDeque<Micros>,
-    /// What the exchanges of a step took lately.
+    /// The time that the exchanges of recent steps took.
     exchange: Micros,
 }
 
@@ -151,7 +151,7 @@ impl Watcher {
             let say = say.clone();
             let stream = match connect(&socket) {
                 Ok(stream) => stream,
-                // It is not listening yet, or any more.
+                // It is not listening yet, or no longer.
                 Err(_) if matches!(self.meeting, MeetingPoint::Started(_)) => continue,
                 Err(error) => {
                     self.met.push(Process { ended: true, ..Process::new(socket) });
@@ -198,11 +198,11 @@ impl Watcher {
         }
     }
 
-    /// What one process did since its last message.
+    /// Takes in what one process did since its last message.
     fn part(&mut self, process: usize, part: &SnapshotPart, snapshot: &Snapshot) {
         self.met[process].contexts.clone_from(&part.contexts);
         for index in 0..snapshot.device_count() {
-            // PyTorch notes our looks with all devices, those too that the process never uses.
+            // PyTorch records our snapshots for all devices, including those that the process never uses.
             let looked = |entry: &TraceEntry| entry.action == Action::Snapshot;
             let nothing =
                 snapshot.device_trace(index).iter().all(looked) && snapshot.device_segments(index).next().is_none();
@@ -214,7 +214,7 @@ impl Watcher {
             };
             let mut batch = Vec::new();
             if known.is_none() {
-                // There are at most so many devices of a stream.
+                // A stream has a limited number of devices.
                 let Some(number) = self.number_for(process, index) else { continue };
                 let mut emit = |kind| batch.push((Micros(0), kind));
                 let begun = self.begin(process, index, number, part, snapshot, &mut emit);
@@ -236,7 +236,7 @@ impl Watcher {
         self.tell_contexts();
     }
 
-    /// Tells which processes have a context on the GPU of another rank, where that is news.
+    /// Reports which processes have a context on the GPU of another rank, if that is new.
     fn tell_contexts(&mut self) {
         let owned: Vec<(usize, usize, u16)> = self.devices.iter().filter_map(|device| self.owned(device)).collect();
         for process in 0..self.met.len() {
@@ -253,20 +253,22 @@ impl Watcher {
         }
     }
 
-    /// The process, the GPU and the rank, where a device is the own one of a rank.
+    /// The process, the GPU and the rank of a device, if it is the rank's own.
     fn owned(&self, device: &Device) -> Option<(usize, usize, u16)> {
         let rank = self.met[device.process].hello.rank?;
         (u32::from(device.number.0) == rank).then_some((device.process, device.index, device.number.0))
     }
 
-    /// What a new device of a process is called: the process's rank, where it is the rank's own; else what no rank of the job is called.
+    /// The number of a new device: the process's rank if it is the rank's own device; otherwise a number that is no
+    /// rank in the job.
     fn number_for(&self, process: usize, index: usize) -> Option<DeviceIndex> {
         let free = |number: &u16| self.devices.iter().all(|device| device.number.0 != *number);
-        // A job over many machines has ranks that no stream has room for.
+        // A job on many machines has more ranks than a stream has room for.
         let fits = |ranks: &u16| usize::from(*ranks) <= Ranks::MOST;
         let world = |hello: &Hello| hello.world.and_then(|world| u16::try_from(world).ok()).filter(fits);
         let hello = &self.met[process].hello;
-        // Its own GPU is that of its rank on this machine; where no launcher says so, and where it sees no such GPU, its first.
+        // A rank's own GPU has its rank on this machine as index; if no launcher says so, or there is no such GPU, it
+        // is the first one.
         let local = hello.local_rank.filter(|local| *local < hello.device_names.len());
         let rank = world(hello).and(hello.rank).and_then(|rank| u16::try_from(rank).ok());
         let rank = rank.filter(|_| local.is_none_or(|local| local == index));
@@ -287,7 +289,7 @@ impl Watcher {
         let hello = &self.met[process].hello;
         let device = hello.device_names.get(index).cloned().unwrap_or_else(|| format!("device {index}"));
         let rank = hello.rank.map_or_else(String::new, |rank| format!(" · rank {rank}"));
-        // Without segments it was seen from its first request on.
+        // Without segments it was observed from its first request on.
         let begins = if part.whole { Begins::Late } else { Begins::First };
         emit(EventKind::Begin(Arc::new(About {
             workload: Arc::clone(&self.program),
@@ -316,7 +318,7 @@ impl Watcher {
         Device { process, index, number, following, steps: StreamSteps::default() }
     }
 
-    /// Whether nothing more will come; says so then.
+    /// True if nothing more will come, which is then reported.
     fn is_over(&mut self, nobody_yet: bool) -> bool {
         let sentence = match &self.meeting {
             MeetingPoint::Started(job) => {
@@ -351,7 +353,7 @@ impl Watcher {
 }
 
 impl Device {
-    /// Tells what happened, with the ends of steps where they belong.
+    /// Reports what happened, with the ends of steps in their places.
     fn tell(
         &mut self,
         snapshot: &Snapshot,
@@ -364,7 +366,7 @@ impl Device {
         if fresh.begins_anew {
             following.begin_anew(snapshot, *index, emit);
         }
-        // What was there lies before the first step.
+        // Memory that already existed belongs before the first step.
         if !std::mem::replace(&mut steps.begun, true) {
             let time = fresh.entries.first().map_or(Micros(0), |entry| entry.time);
             emit(Event::new(time, EventKind::StepBegin { step: 0 }));
@@ -380,7 +382,7 @@ impl Device {
 }
 
 impl StreamSteps {
-    /// Tells the steps that ended before `time`.
+    /// Reports the steps that ended before `time`.
     fn tell_until(&mut self, time: Micros, following: &mut Following, emit: &mut impl FnMut(Event)) {
         while let Some(end) = self.ends.front().copied().filter(|end| *end < time) {
             self.ends.pop_front();
@@ -412,7 +414,7 @@ const fn category_of(used: Use) -> Category {
     }
 }
 
-/// The limit that PyTorch makes of a share of a device's memory.
+/// The limit that PyTorch computes from a share of a device's memory.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -427,12 +429,12 @@ fn limit_of(share: f64, memory: Bytes) -> Bytes {
 mod tests {
     use super::*;
 
-    /// The numbers that devices get, one after the other, of processes with this rank and so many ranks.
+    /// The numbers that consecutive devices get, for processes with these ranks and numbers of ranks.
     fn numbers(processes: &[(Option<u32>, Option<u32>)], devices: &[usize]) -> Vec<u16> {
         numbers_of(processes.iter().map(|&(rank, world)| Hello { rank, world, ..Hello::default() }).collect(), devices)
     }
 
-    /// The same of processes that say this; each uses its GPUs in their order.
+    /// The same for processes that send these messages. Each uses its GPUs in their order.
     fn numbers_of(processes: Vec<Hello>, devices: &[usize]) -> Vec<u16> {
         let process = |hello| Process { hello, ..Process::new(PathBuf::new()) };
         let (arrive, _arrivals) = mpsc::channel(1);

@@ -22,22 +22,22 @@ use vramlab_recording::{Frame, FrameBuilder, Next, Reader, RecordingError};
 use vramlab_snapshot::replay::HistoryReport;
 use vramlab_snapshot::{Listener, Snapshot, TraceEntry};
 
-/// Frames that may wait for the keeper.
+/// The most frames that wait for the keeper.
 const QUEUE: usize = 8;
 
-/// Why a file is not read.
+/// Why a file can't be read.
 #[derive(Debug, Error)]
 pub enum WholeError {
-    /// It is no recording that can be read from the start.
+    /// It is not a recording that can be read from the start.
     #[error(transparent)]
     Recording(RecordingError),
-    /// It begins as nothing that is read.
+    /// Its first bytes match no known kind of file.
     #[error("it is neither a recording of vramlab nor a PyTorch snapshot; name one of those")]
     Neither,
-    /// It is no snapshot that can be followed.
+    /// It is not a snapshot that can be followed.
     #[error(transparent)]
     Snapshot(#[from] OpenError),
-    /// It holds nothing.
+    /// It is empty.
     #[error("nothing happens in it; record a run that goes further")]
     Empty,
 }
@@ -51,18 +51,18 @@ impl From<RecordingError> for WholeError {
     }
 }
 
-/// How far reading is.
+/// The progress of reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoadProgress {
     /// Bytes read, and bytes of the file; 0 if unknown.
     Bytes(u64, u64),
-    /// Entries of a snapshot's history that were replayed, and all.
+    /// Entries of a snapshot's history that were replayed, and the total.
     Entries(u64, u64),
 }
 
 /// All events of a recording, or of the histories in a PyTorch snapshot.
 ///
-/// Takes the memory that the events take compressed, some ten bytes each.
+/// Takes as much memory as the compressed events: about ten bytes each.
 #[derive(Debug)]
 pub struct Whole {
     kind: SourceKind,
@@ -74,8 +74,8 @@ pub struct Whole {
 }
 
 impl Whole {
-    /// Reads the file at `path`; `-` is the standard input. A snapshot is one of `torch` where that is given. What follows damage, or the end of what was written, is
-    /// left out; [`Whole::remarks`] says so.
+    /// Reads the file at `path`; `-` is the standard input. A snapshot is of version `torch` if that is given. What
+    /// follows damage, or the end of what was written, is left out; [`Whole::remarks`] says so.
     ///
     /// # Errors
     /// [`WholeError`].
@@ -106,7 +106,7 @@ impl Whole {
         let whole = if is_snapshot(head) {
             match Snapshot::read(source) {
                 Ok(snapshot) => Self::of_snapshot(snapshot, path, torch, progress)?,
-                // What stands before the damage can be used.
+                // What comes before the damage can be used.
                 Err(error) => match IntactPart::of(path) {
                     Some((memory, entries)) => {
                         let mut whole = Self::of_snapshot(memory, path, torch, progress)?;
@@ -147,7 +147,7 @@ impl Whole {
                     whole.remarks.push("the recording was cut off; all before is as it was".to_owned());
                     return Ok(whole);
                 }
-                // What lies before can be used.
+                // What comes before can be used.
                 Err(error @ RecordingError::Damaged(1..)) => {
                     whole.remarks.push(error.to_string());
                     return Ok(whole);
@@ -190,46 +190,46 @@ impl Whole {
         })
     }
 
-    /// Events.
+    /// The number of events.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.frames.last().map_or(0, Frame::end)
     }
 
-    /// What a person should know of the file: a sentence each, without a period.
+    /// Remarks about the file for a person: a sentence each, without a period.
     #[must_use]
     pub fn remarks(&self) -> &[String] {
         &self.remarks
     }
 
-    /// Memory of the device, if the file says so.
+    /// The device's memory, if the file says it.
     #[must_use]
     pub const fn device_bytes(&self) -> Option<Bytes> {
         self.device_bytes
     }
 
-    /// The oldest PyTorch that it may be of: what is pasted for it must hold there.
+    /// The oldest version of PyTorch that it may come from. Advice for it must be valid for that version.
     #[must_use]
     pub const fn oldest_torch(&self) -> TorchVersion {
         self.oldest
     }
 
-    /// Where the history of a device begins, and what it leaves open; `None` for a recording, which has everything.
+    /// Where a device's history begins, and what it does not tell; `None` for a recording, which is complete.
     #[must_use]
     pub fn history(&self, device: DeviceIndex) -> Option<&HistoryReport> {
         self.histories.iter().find(|(of, _)| *of == device).map(|(_, history)| history)
     }
 
-    /// Whether it is a PyTorch snapshot: a history of a GPU whose driver is unknown.
+    /// True for a PyTorch snapshot: the history of a GPU whose driver is unknown.
     #[must_use]
     pub const fn is_snapshot(&self) -> bool {
         matches!(self.kind, SourceKind::Snapshot(_))
     }
 
-    /// Hands over the events with indices in `range`, each with its index, until `each` fails.
+    /// Hands over the events in `range`, each with its index, until `each` fails.
     ///
     /// # Errors
-    /// What `each` said, or [`RecordingError::Damaged`].
+    /// The error of `each`, or [`RecordingError::Damaged`].
     pub fn each<E: From<RecordingError>>(
         &self,
         range: Range<u64>,
@@ -249,7 +249,7 @@ impl Whole {
     }
 }
 
-/// What stands before the damage in a snapshot: memory at its end, and how many entries of the history.
+/// The intact part of a damaged snapshot: the memory at its end, and how many entries of the history.
 #[derive(Default)]
 struct IntactPart {
     memory: Option<Snapshot>,
@@ -268,21 +268,21 @@ impl Listener for IntactPart {
 }
 
 impl IntactPart {
-    /// Reads a damaged file once more; `None` where nothing of it can be used, or it comes but once.
+    /// Reads a damaged file once more; `None` if nothing in it can be used, or it can be read only once.
     fn of(path: &Path) -> Option<(Snapshot, u64)> {
         let source = BufReader::with_capacity(1 << 16, File::open(path).ok().filter(|_| path.is_file())?);
         let mut heard = Self::default();
-        // How it ends is known.
+        // The error at its end is known.
         let _ = Snapshot::read_aloud(source, &mut heard);
         heard.memory.filter(|memory| !memory.segments.is_empty()).map(|memory| (memory, heard.entries))
     }
 }
 
 impl Whole {
-    /// The same for who draws: a source of its events, at whose end nothing more comes.
+    /// The same events as a source for screens, at whose end nothing more comes.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// If the system can't start a thread.
     pub fn source(&self) -> io::Result<Source> {
         let (arrive, arrivals) = mpsc::channel(QUEUE);
         let frames = self.frames.clone();

@@ -1,4 +1,4 @@
-//! What a key or a click asks for.
+//! The actions that keys and clicks ask for.
 
 use std::borrow::Cow;
 
@@ -12,72 +12,72 @@ use crate::recording::Direction;
 use crate::session::{FlipDirection, Reach, StepSize, Switch};
 use crate::source::{Ability, Landmark, MoveUnit};
 
-/// What a key asks for.
+/// An action that a key asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Flip a switch to its next value, or back.
     Flip(Switch, FlipDirection),
-    /// Write the value of a switch.
+    /// Open a line to write the value of a switch.
     Edit(Switch),
-    /// Give cached segments back to the driver.
+    /// Release cached segments to the driver.
     EmptyCache,
     /// Reset `max_memory_allocated` and `max_memory_reserved`.
     ResetPeaks,
-    /// Pause, or go on; in what has happened, play or stop.
+    /// Pause or go on; for what has already happened, play or stop.
     TogglePause,
-    /// Go on for a bit and stop again.
+    /// Go on for a bit, then pause again.
     Advance(StepSize),
-    /// Start the same run over on the processor.
+    /// Start the same run again on the processor.
     UseProcessor,
-    /// Start the run over with another way of parallelism.
+    /// Start the run again with another way of parallelism.
     NextWay,
-    /// Move the cursor to the next or the last end of something.
+    /// Move the cursor to the next or the previous end of a unit.
     Cursor(MoveUnit, Direction),
-    /// Move the cursor to the next or the last of its kind.
+    /// Move the cursor to the next or the previous landmark of a kind.
     Jump(Landmark, Direction),
     /// Move the cursor to the first position.
     CursorStart,
-    /// Move the cursor to the end, and along with it.
+    /// Move the cursor to the end, which it then follows.
     CursorNow,
-    /// Play so many times as fast, as a power of two.
+    /// Change the speed of playing by this power of two.
     Faster(i8),
     /// Show the next device of several.
     NextDevice,
-    /// Pin a step to compare others with, or let it go.
+    /// Pin a step to compare others with it, or release the pin.
     Pin,
-    /// Choose where the cursor is to go.
+    /// Choose where to move the cursor.
     GoTo,
-    /// Choose another allocator to follow the run.
+    /// Choose another allocator that follows the run.
     Ghost,
-    /// Write what is looked for.
+    /// Write the words of a filter.
     Filter(Lookup),
-    /// Write a recording, or end it.
+    /// Start or stop a recording.
     Record,
     /// Save what is on the screen.
     SaveScreen,
     /// Choose what to copy to the clipboard.
     Copy,
-    /// Write which file is compared with the run.
+    /// Write the name of a file to compare with the run.
     CompareFile,
-    /// What only one screen knows of.
+    /// An action that only one screen knows.
     Own(ScreenAction),
-    /// What only the dialog on top knows of.
+    /// An action that only the dialog on top knows.
     Dialog(DialogAction),
-    /// Do what can be done about the finding that is selected.
+    /// Apply the selected remedy of the selected finding.
     Remedy,
-    /// Scroll what is on top by so many rows.
+    /// Scroll the topmost list by this many rows.
     Scroll(i32),
-    /// Scroll what is on top by so many pages.
+    /// Scroll the topmost list by this many pages.
     ScrollPage(i32),
-    /// Show a screen, by its place in the list.
+    /// Show a screen, by its index in the list.
     Screen(usize),
-    /// Show the screen so many places further on, round and round.
+    /// Show the screen this many places further on, in a cycle.
     NextScreen(i8),
     /// Open or close all findings.
     ToggleFindings,
     /// Open the list of themes.
     ChooseTheme,
-    /// Begin or end to show keys to an audience.
+    /// Start or stop showing keys to an audience.
     TogglePresenting,
     /// Find something by a few letters, and do it.
     Palette,
@@ -89,24 +89,24 @@ pub enum Action {
     Close,
     /// Redraw everything.
     Repaint,
-    /// Stop the process as Ctrl-Z does elsewhere.
+    /// Stop the process, as Ctrl-Z does elsewhere.
     Suspend,
-    /// Start the lesson over.
+    /// Start the lesson again.
     LessonAnew,
-    /// Make the lesson's pane small, or large again.
+    /// Shrink or enlarge the lesson's pane.
     FoldLesson,
-    /// Have the lesson measure what it asks, without an answer.
+    /// Let the lesson measure what it asks, without an answer.
     PassQuestion,
-    /// Look at the lesson's step before again.
+    /// Look at the previous step of the lesson again.
     LessonBack,
-    /// Take the lab from the lesson until it goes on.
+    /// Take the lab over from the lesson until it goes on.
     TakeLab,
     /// Leave.
     Quit,
 }
 
 impl Action {
-    /// What a switch's own key asks for.
+    /// The action of a switch's own key.
     #[must_use]
     pub const fn of_switch(switch: Switch) -> Self {
         match switch.reach() {
@@ -115,7 +115,7 @@ impl Action {
         }
     }
 
-    /// The word by which settings name it; empty for what only the mouse asks for.
+    /// The word for the action in settings; empty for actions that only the mouse has.
     #[must_use]
     pub fn word(self) -> Cow<'static, str> {
         let way = |of: &str, direction: Direction| match direction {
@@ -197,7 +197,7 @@ impl Action {
         })
     }
 
-    /// What the source must be able to do for it.
+    /// The ability that the source must have for it.
     #[must_use]
     pub const fn needs(self) -> Option<Ability> {
         match self {
@@ -214,7 +214,7 @@ impl Action {
     }
 }
 
-/// Where a command stands in the help.
+/// The group of a command in the help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyGroup {
     /// Switches that change how the lab trains.
@@ -227,7 +227,7 @@ pub enum KeyGroup {
     View,
     /// Everything else.
     Program,
-    /// While something lies over the screen.
+    /// Commands while something lies over the screen.
     Dialogs,
 }
 
@@ -249,7 +249,7 @@ impl KeyGroup {
     }
 }
 
-/// A key with what it needs held down.
+/// A key with its modifiers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key(pub KeyModifiers, pub KeyCode);
 
@@ -266,7 +266,7 @@ impl Key {
         Self(KeyModifiers::CONTROL, KeyCode::Char(symbol))
     }
 
-    /// A key that has a name.
+    /// A key with a name.
     #[must_use]
     pub const fn named(code: KeyCode) -> Self {
         Self(KeyModifiers::NONE, code)
@@ -276,55 +276,55 @@ impl Key {
     #[must_use]
     pub fn of(event: KeyEvent) -> Self {
         match event.code {
-            // Shift is already in the character (`T`, `?`, `+`); terminals differ in whether they also report it.
+            // Shift is already in the character (`T`, `?`, `+`). Terminals differ in whether they also report it.
             KeyCode::Char(_) | KeyCode::BackTab => Self(event.modifiers.difference(KeyModifiers::SHIFT), event.code),
             code => Self(event.modifiers, code),
         }
     }
 }
 
-/// One command.
+/// A command and its keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binding {
-    /// Keys that ask for it.
+    /// The keys that trigger it.
     pub keys: Vec<Key>,
     /// What it does.
     pub action: Action,
-    /// Its keys in words, as help and guide show them.
+    /// Its keys in words, for help and guide.
     pub label: String,
-    /// A word for the footer; empty where the footer does not name it.
+    /// A word for the footer; empty if the footer does not mention it.
     pub hint: &'static str,
     /// A sentence for the help.
     pub help: String,
-    /// What fits beside its key where the help has two columns, if the sentence doesn't.
+    /// A shorter text for the help's two-column layout, if the sentence does not fit there.
     pub brief: Option<&'static str>,
-    /// Its place in the help.
+    /// Its group in the help.
     pub group: KeyGroup,
-    /// The screen that it belongs to, by its place in the list; `None`: all of them.
+    /// The index of the screen that it belongs to; `None` for all screens.
     pub screen: Option<usize>,
 }
 
 impl Binding {
-    /// A command of every screen.
+    /// A command for all screens.
     #[must_use]
     pub fn new(keys: &[Key], label: &str, action: Action, group: KeyGroup, hint: &'static str, help: &str) -> Self {
         let (keys, label, help) = (keys.to_vec(), label.to_owned(), help.to_owned());
         Self { keys, action, label, hint, help, brief: None, group, screen: None }
     }
 
-    /// The same with a sentence for narrow columns.
+    /// Adds a shorter text for narrow columns.
     #[must_use]
     pub fn brief(self, brief: &'static str) -> Self {
         Self { brief: Some(brief), ..self }
     }
 
-    /// Its sentence where that fits in so many cells, else the short one.
+    /// Its sentence if that fits in `width` cells, otherwise the shorter text.
     #[must_use]
     pub fn help_in(&self, width: usize) -> &str {
         self.brief.filter(|_| self.help.width() > width).unwrap_or(&self.help)
     }
 
-    /// The first of its keys in words; empty where it has none.
+    /// Its first key in words; empty if it has none.
     #[must_use]
     pub fn first_label(&self) -> &str {
         self.label.split(' ').next().unwrap_or_default()
@@ -336,19 +336,19 @@ impl Binding {
         self.keys = keys;
     }
 
-    /// It acts while a dialog is open, and only then.
+    /// True if it acts while a dialog is open, and only then.
     #[must_use]
     pub const fn is_of_dialogs(&self) -> bool {
         matches!(self.action, Action::Dialog(_))
     }
 
-    /// It acts on the screen with this place in the list, while no dialog takes the key.
+    /// True if it acts on the screen with this index while no dialog takes the key.
     #[must_use]
     pub fn acts_on(&self, screen: usize) -> bool {
         !self.is_of_dialogs() && self.screen.is_none_or(|of| of == screen)
     }
 
-    /// Whether there is a screen or a dialog on which both act.
+    /// True if there is a screen or a dialog on which both act.
     #[must_use]
     pub fn meets(&self, other: &Self) -> bool {
         if self.is_of_dialogs() || other.is_of_dialogs() {

@@ -1,4 +1,4 @@
-//! A height of memory that a lesson speaks of: what its goal is, or what was measured for an answer.
+//! A height of memory that a lesson is about: its goal, or the measured answer to a question.
 
 use crate::drawing::chart::Ceiling;
 use crate::drawing::theme::Token;
@@ -6,7 +6,7 @@ use crate::figures::{Amount, Figure, FigureUnit, Figures};
 use crate::lesson::{Course, CourseStage, Form, MeasuredAnswer};
 use crate::units::Bytes;
 
-/// Figures that are heights in a chart of memory, and what they are called there.
+/// Figures that are heights in a memory chart, with their names there.
 const HEIGHTS: [(&str, &str); 9] = [
     ("allocated", "allocated"),
     ("reserved", "reserved"),
@@ -19,17 +19,17 @@ const HEIGHTS: [(&str, &str); 9] = [
     ("step_floor", "floor"),
 ];
 
-/// A height that a lesson speaks of.
+/// A height that a lesson is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Aim {
     name: &'static str,
-    /// How high it is.
+    /// The height.
     pub bytes: Bytes,
     token: Token,
 }
 
 impl Aim {
-    /// The goal that is set, from when it is until the step is over; else what was asked, once it was measured.
+    /// The current goal, from its announcement to the end of the step; otherwise the answer, once it was measured.
     pub fn of(course: &Course) -> Option<Self> {
         let asks = matches!(course.stage(), CourseStage::Acting | CourseStage::Trying | CourseStage::Explained);
         if let Some(goal) = course.goal().filter(|_| asks) {
@@ -66,7 +66,7 @@ impl Aim {
         is_height.then_some(Self { name, bytes: Bytes(amount.value as u64), token: Token::Warn })
     }
 
-    /// As a line in a chart.
+    /// The aim as a line in a chart.
     pub const fn line(self) -> Ceiling {
         Ceiling::spoken_of(self.name, self.bytes, self.token)
     }

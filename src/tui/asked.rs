@@ -1,4 +1,4 @@
-//! The request that failed, on top of what was allocated when it did.
+//! Draws a failed request on top of the memory that was allocated at that time.
 
 use std::ops::RangeInclusive;
 
@@ -12,10 +12,10 @@ use crate::model::Profile;
 use crate::tui::stage::Stage;
 use crate::units::Bytes;
 
-/// What fills it where there are no colours.
+/// The fill for themes without colours.
 const HATCH: &str = "╳";
 
-/// What was allocated when a request failed, and how much it asked for.
+/// The allocated bytes when a request failed, and the bytes it asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RefusedRequest {
     allocated: Bytes,
@@ -23,25 +23,25 @@ pub(crate) struct RefusedRequest {
 }
 
 impl RefusedRequest {
-    /// The request that failed behind one of some events; `None` where none did.
+    /// The request that failed after one of these events; `None` if none did.
     pub fn among(stage: &Stage<'_>, events: &RangeInclusive<u64>) -> Option<Self> {
         let autopsy = stage.picture.autopsy()?;
         let here = events.contains(&autopsy.position);
         here.then(|| Self { allocated: autopsy.ledger.allocated(), bytes: autopsy.request.rounded })
     }
 
-    /// The same in the step that is drawn.
+    /// The request that failed in the step that is drawn.
     pub fn of(stage: &Stage<'_>, profile: &Profile) -> Option<Self> {
         let last = profile.samples.last()?.position + profile.stride() * 8;
         Self::among(stage, &(profile.position..=last))
     }
 
-    /// How high it would have come.
+    /// The bytes that would have been allocated with it.
     pub fn top(self) -> Bytes {
         self.allocated + self.bytes
     }
 
-    /// Draws it in column `x`, from what was allocated on, to an eighth of a row; one that is lower is seen all the same.
+    /// Draws the request in column `x` above the allocated bytes, to an eighth of a row. A small request is still visible.
     pub fn draw(self, axis: Axis, x: u16, theme: &Theme, plot: Rect, buf: &mut Buffer) {
         let full = u64::from(plot.height) * 8;
         let base = axis.eighths(self.allocated, plot.height).min(full.saturating_sub(1));
@@ -51,7 +51,7 @@ impl RefusedRequest {
             let Some(y) = u16::try_from(above).ok().and_then(|above| plot.height.checked_sub(1 + above)) else {
                 continue;
             };
-            // Eighths of this row below it, and up to its end.
+            // Eighths of this row below the request, and up to its end.
             let (below, end) = (base.saturating_sub(above * 8), (top - above * 8).min(8));
             if theme.is_colorless() {
                 put_at(plot, x, y, vec![span(theme, Token::Danger, HATCH)], buf);
@@ -62,7 +62,7 @@ impl RefusedRequest {
                 (0, end) => {
                     cell.set_symbol(EIGHTHS[end as usize]).set_style(theme.style(Token::Danger));
                 }
-                // What it stands on keeps its part of the cell.
+                // The area below keeps its part of the cell.
                 _ if EIGHTHS[1..8].contains(&cell.symbol()) => {
                     cell.set_bg(danger);
                 }
@@ -78,12 +78,12 @@ mod tests {
     use crate::drawing::figures::ByteUnit;
     use crate::drawing::theme::{ColorTier, ThemeCatalog};
 
-    /// Eighths of each row that it takes, from the bottom, and of those it takes below its own.
+    /// How many eighths of each row the request takes, from the bottom, and how many of the area below.
     fn drawn(allocated: u64, bytes: u64) -> Vec<usize> {
         let (theme, _) = ThemeCatalog::default().load("dark", ColorTier::True).unwrap();
         let plot = Rect::new(0, 0, 10, 10);
         let mut buf = Buffer::empty(plot);
-        // The cell in which an area ends, where the request begins.
+        // The area's end and the request's beginning share a cell.
         let (base, eighths) = ((allocated / 800) as u16, (allocated % 800 / 100) as usize);
         buf[(9, plot.bottom() - 1 - base)].set_symbol(EIGHTHS[eighths]);
         let asked = RefusedRequest { allocated: Bytes(allocated), bytes: Bytes(bytes) };

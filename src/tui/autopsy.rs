@@ -1,5 +1,5 @@
-//! Why a request failed, in the order in which one asks: what, what would have made it fit, what the allocator tried, what is live, and
-//! which free bytes could not serve.
+//! Why a request failed, in the order in which one asks: what it was, what would have made it fit, what the allocator
+//! tried, what is live, and which free bytes could not serve it.
 
 mod fits;
 
@@ -17,18 +17,18 @@ use crate::tui::stage::Stage;
 use crate::tui::words;
 use crate::units::Bytes;
 
-/// A paragraph: its heading, its look, its text.
+/// A paragraph: its heading, its look, and its text.
 struct Passage {
     heading: &'static str,
     token: Token,
     text: String,
-    /// The same as a table, where it has one.
+    /// The paragraph as a table, if it has one.
     table: Vec<fits::Fit>,
-    /// Which place it has among those that matter most, from 0 on.
+    /// Its importance; 0 is the most important.
     rank: u8,
 }
 
-/// Draws the pane in place of the measured effect and the findings.
+/// Draws the pane, which replaces the measured effect and the findings.
 pub(crate) fn render(stage: &Stage<'_>, autopsy: &Autopsy, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
     let title =
@@ -41,13 +41,13 @@ pub(crate) fn render(stage: &Stage<'_>, autopsy: &Autopsy, area: Rect, buf: &mut
     }
 }
 
-/// Rows that all of it takes in a pane of so many columns, with the frame.
+/// How many rows the pane needs at this width, with its frame.
 pub(crate) fn wanted_rows(stage: &Stage<'_>, autopsy: &Autopsy, width: u16) -> u16 {
     let rows: usize = wrapped(&told(stage, autopsy), width.saturating_sub(4)).iter().map(Vec::len).sum();
     u16::try_from(rows + 2).unwrap_or(u16::MAX)
 }
 
-/// Rows of bare lines in so many columns, at most so many: what of it has room, and the key to the rest.
+/// How many rows it needs without a frame at this width, at most `most`: the parts that fit, and the key to the rest.
 pub(crate) fn rows(stage: &Stage<'_>, autopsy: &Autopsy, width: u16, most: u16) -> u16 {
     let parts = told(stage, autopsy);
     let width = width.saturating_sub(2);
@@ -57,7 +57,7 @@ pub(crate) fn rows(stage: &Stage<'_>, autopsy: &Autopsy, width: u16, most: u16) 
     u16::try_from(rows).unwrap_or(most).saturating_add(most - room).min(most)
 }
 
-/// Draws as much as fits in bare lines.
+/// Draws as much as fits, without a frame.
 pub(crate) fn render_lines(stage: &Stage<'_>, autopsy: &Autopsy, area: Rect, buf: &mut Buffer) {
     let inner = Rect { x: area.x + 1.min(area.width), width: area.width.saturating_sub(2), ..area };
     let parts = told(stage, autopsy);
@@ -69,12 +69,12 @@ pub(crate) fn render_lines(stage: &Stage<'_>, autopsy: &Autopsy, area: Rect, buf
     }
 }
 
-/// What the key to all of it is called.
+/// The name of the key that shows all of it.
 fn key_words(stage: &Stage<'_>) -> String {
     stage.keys.opens(Action::ToggleFindings, "all of it")
 }
 
-/// The row of the key that shows all of it, where not all has room: none where the last line that has leaves enough of its own.
+/// Rows for the key that shows all of it, if not everything fits: none if the last line has room for the key.
 fn key_rows(stage: &Stage<'_>, parts: &[Passage], wrapped: &[Vec<String>], (width, room): (u16, u16)) -> u16 {
     if wrapped.iter().map(Vec::len).sum::<usize>() <= usize::from(room) {
         return 0;
@@ -89,7 +89,7 @@ fn key_rows(stage: &Stage<'_>, parts: &[Passage], wrapped: &[Vec<String>], (widt
     u16::from(cells.saturating_add(key_words(stage).width() + 2) > usize::from(width))
 }
 
-/// Every line of it, as text with its look; `word` says how a remedy is done. What fits is a sentence.
+/// Every line as text with its look. `word` words the remedies. What would fit is a sentence.
 pub(crate) fn lines(
     view: &View,
     autopsy: &Autopsy,
@@ -100,7 +100,7 @@ pub(crate) fn lines(
     parts(view, autopsy, word).into_iter().flat_map(lines).collect()
 }
 
-/// The same for a screen, where what fits is a table.
+/// Every line for a screen, where what would fit is a table.
 pub(crate) fn lines_with_table(stage: &Stage<'_>, autopsy: &Autopsy, width: usize) -> Vec<(Token, String)> {
     let lines = |part: Passage| match fits::lines(&part.table, width.saturating_sub(2)) {
         None => in_words(&part, width),
@@ -112,15 +112,15 @@ pub(crate) fn lines_with_table(stage: &Stage<'_>, autopsy: &Autopsy, width: usiz
     told(stage, autopsy).into_iter().flat_map(lines).collect()
 }
 
-/// A paragraph behind its heading.
+/// A paragraph with its heading.
 fn in_words(part: &Passage, width: usize) -> Vec<(Token, String)> {
     let text = if part.heading.is_empty() { part.text.clone() } else { format!("{}: {}", part.heading, part.text) };
     pane::wrap(&text, width).into_iter().map(|line| (part.token, line)).collect()
 }
 
-/// How many lines of each paragraph have room. Those that matter most are whole; of the first that is not, what is left holds the beginning.
+/// How many lines of each paragraph fit. The most important are complete; the first incomplete one is cut.
 fn kept(parts: &[Passage], wrapped: &[Vec<String>], room: u16) -> Vec<usize> {
-    /// Lines from which on the beginning of one says something.
+    /// The fewest lines of a cut paragraph.
     const SOME: usize = 2;
     let mut room = usize::from(room);
     let mut kept = vec![0; wrapped.len()];
@@ -141,7 +141,7 @@ fn kept(parts: &[Passage], wrapped: &[Vec<String>], room: u16) -> Vec<usize> {
     kept
 }
 
-/// Draws paragraphs; how many rows they took, and whether some had no room.
+/// Draws paragraphs. Returns the rows used, and whether some did not fit.
 fn draw(stage: &Stage<'_>, parts: &[Passage], area: Rect, buf: &mut Buffer) -> (u16, bool) {
     let theme = stage.theme;
     let wrapped = wrapped(parts, area.width);
@@ -162,13 +162,13 @@ fn draw(stage: &Stage<'_>, parts: &[Passage], area: Rect, buf: &mut Buffer) -> (
     (y, kept.iter().zip(&wrapped).any(|(kept, lines)| *kept < lines.len()))
 }
 
-/// The heading of what would have helped, and of what would not.
+/// The heading of remedies that would have helped, and of those that would not.
 const FITS: &str = "fits";
 const FITS_NOT: &str = "not";
-/// Cells of a heading.
+/// The width of a heading in cells.
 const HEADING: usize = 7;
 
-/// The lines of every part.
+/// The lines of every paragraph.
 fn wrapped(parts: &[Passage], width: u16) -> Vec<Vec<String>> {
     let lines = |part: &Passage| {
         let indent = if part.heading.is_empty() { 0 } else { HEADING };
@@ -178,7 +178,7 @@ fn wrapped(parts: &[Passage], width: u16) -> Vec<Vec<String>> {
     parts.iter().map(lines).collect()
 }
 
-/// What a screen shows: what would have helped only once the learner has answered.
+/// The paragraphs for a screen. Remedies are shown only after a learner has answered.
 fn told(stage: &Stage<'_>, autopsy: &Autopsy) -> Vec<Passage> {
     let mut parts = parts(stage.view(), autopsy, &|remedy| words::remedy(stage, remedy));
     if let Some(text) = under_unknown_limit(stage, autopsy) {
@@ -216,8 +216,8 @@ fn parts(view: &View, autopsy: &Autopsy, word: &dyn Fn(&Remedy) -> String) -> Ve
     parts
 }
 
-/// What would have fitted under a limit that nobody tells: settings from some limit on, and a smaller batch. `None` where more is known,
-/// or nothing.
+/// What would have fit under an unrecorded limit: settings from some limit on, and a smaller batch. `None` if more is
+/// known, or nothing.
 fn under_unknown_limit(stage: &Stage<'_>, autopsy: &Autopsy) -> Option<String> {
     let limit = stage.picture.untold_limit.as_deref();
     let limit = limit.filter(|_| autopsy.unknown_limit().is_some() && autopsy.remedied.is_empty())?;
@@ -233,11 +233,12 @@ fn under_unknown_limit(stage: &Stage<'_>, autopsy: &Autopsy) -> Option<String> {
     (!said.is_empty()).then(|| said.join(", or "))
 }
 
-/// How many per cent of what grows with the batch are `missing`; `None` where nothing tells what does, or all of it would not do.
+/// The share, in per cent, of the memory that grows with the batch that `missing` is; `None` if it is unknown what
+/// grows, or even all of it would not suffice.
 #[must_use]
 pub fn share_of_batch(autopsy: &Autopsy, missing: Bytes) -> Option<f64> {
     let grows: Bytes = grows_with_batch(autopsy);
-    // What has no category may be anything.
+    // Memory without a category may be used for anything.
     if autopsy.by_category[Category::Other as usize].get() * 4 > autopsy.ledger.allocated().get()
         || grows == Bytes::ZERO
     {
@@ -247,14 +248,14 @@ pub fn share_of_batch(autopsy: &Autopsy, missing: Bytes) -> Option<f64> {
     (missing > Bytes::ZERO && share < 100.0).then_some(share)
 }
 
-/// What grows with the batch, and is live.
+/// The live bytes that grow with the batch.
 #[must_use]
 pub fn grows_with_batch(autopsy: &Autopsy) -> Bytes {
     let categories = [Category::Activation, Category::Temporary, Category::Input];
     categories.iter().map(|of| autopsy.by_category[*of as usize]).sum()
 }
 
-/// That steps left behind most of what is live, where they did: what was asked last is then by chance.
+/// A sentence if steps left most of the live memory behind: which request came last is then chance.
 fn filled_by_leak(findings: &[Finding], live: Bytes) -> Option<String> {
     findings.iter().find_map(|finding| match finding.evidence {
         Evidence::Leak { rise, steps, held, .. } if held.get() > live.get() / 2 => Some(format!(
@@ -267,8 +268,8 @@ fn filled_by_leak(findings: &[Finding], live: Bytes) -> Option<String> {
     })
 }
 
-/// Who stopped it, what was asked and by whom, and how much was missing: `The card stopped it: 3.07 GiB asked for log-probabilities
-/// in forward · log_softmax, 1.16 GiB missing.`
+/// What stopped the request, what was asked for and by whom, and how much was missing: `The card stopped it: 3.07 GiB
+/// asked for log-probabilities in forward · log_softmax, 1.16 GiB missing.`
 fn asked(view: &View, autopsy: &Autopsy) -> String {
     let request = &autopsy.request;
     let name = view.names.get(request.name);
@@ -280,7 +281,7 @@ fn asked(view: &View, autopsy: &Autopsy) -> String {
         Some(limit) => format!("The limit of {} stopped it: ", bytes(limit)),
         None => "The card stopped it: ".to_owned(),
     };
-    // PyTorch's message has the segment; where more is known that comes with what was missing.
+    // PyTorch's message names the segment's size; if more is known, it comes with the missing bytes.
     let (segment, requested) = (bytes(request.segment), bytes(request.requested));
     match unknown && segment != requested {
         true => text.push_str(&format!("{segment} asked (a segment for {requested})")),
@@ -377,7 +378,7 @@ fn live(view: &View, autopsy: &Autopsy) -> String {
     if !most.is_empty() {
         text.push_str(&format!("; most: {}", most.join(", ")));
     }
-    // Names of a program that nobody instrumented are of lines, not of modules.
+    // The names in an uninstrumented program are lines, not modules.
     if let Some(module) = autopsy.modules.first().filter(|_| !view.about.guessed) {
         text.push_str(&format!("; largest module: {} {}", module.name, bytes(module.bytes)));
     }

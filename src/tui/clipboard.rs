@@ -1,18 +1,18 @@
-//! Text for the clipboard of the user's terminal, however far away that is: the sequence that terminals know as OSC 52.
+//! Puts text on the clipboard of the user's terminal, however far away, with the sequence that terminals know as OSC 52.
 //!
-//! The text travels as base64 and nothing else, so that nothing in it can command the terminal or what lies between.
+//! The text travels as base64, so that nothing in it can command the terminal or a multiplexer.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 
-/// Bytes of text that are sent at most: terminals refuse a sequence that is longer than some 74 KB of base64.
+/// The most bytes of text that are sent: terminals refuse a sequence longer than about 74 KB of base64.
 pub const MOST: usize = 54_000;
-/// Base64 to a sequence of GNU screen, which forgets longer ones.
+/// How many characters of base64 go into one sequence for GNU screen, which drops longer ones.
 const SCREEN_CHUNK: usize = 240;
 
-/// What lies between the program and the terminal.
+/// A multiplexer between the program and the terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Multiplexer {
-    /// Nothing that would keep the sequence.
+    /// None.
     #[default]
     None,
     /// tmux.
@@ -22,8 +22,8 @@ pub enum Multiplexer {
 }
 
 impl Multiplexer {
-    /// What the environment tells of: both set their variable, the inner one last, and tmux in screen is rarer than a
-    /// variable that screen left behind.
+    /// Detects the multiplexer from the environment. Both set a variable. If both are set, tmux is assumed: tmux inside
+    /// screen is rarer than a variable left over from screen.
     pub fn detect(variable: impl Fn(&str) -> Option<String>) -> Self {
         let is_set = |name| variable(name).is_some_and(|value| !value.is_empty());
         if is_set("TMUX") {
@@ -36,7 +36,7 @@ impl Multiplexer {
     }
 }
 
-/// `text` as far as it fits, cut at the end of a line where it has several; whether something was cut.
+/// The part of `text` that fits, cut at the end of a line if it has several lines, and whether it was cut.
 #[must_use]
 pub fn fitting(text: &str) -> (&str, bool) {
     if text.len() <= MOST {
@@ -54,7 +54,8 @@ pub fn sequence(text: &str, through: Multiplexer) -> Vec<u8> {
     let plain = format!("\x1b]52;c;{payload}\x07");
     match through {
         Multiplexer::None => plain.into_bytes(),
-        // tmux takes it where `set-clipboard` is on, and hands it on where `allow-passthrough` is: each is off somewhere.
+        // tmux takes the sequence if `set-clipboard` is on, and passes it on if `allow-passthrough` is on. Each is off
+        // in some setups.
         Multiplexer::Tmux => format!("{plain}\x1bPtmux;\x1b{plain}\x1b\\").into_bytes(),
         Multiplexer::Screen => {
             let chunks = plain.as_bytes().chunks(SCREEN_CHUNK);

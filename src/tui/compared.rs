@@ -1,17 +1,17 @@
-//! One figure against another: the change in words, and whether it is good news.
+//! Compares two figures: the change in words, and whether it is good news.
 
 use crate::drawing::figures;
 use crate::drawing::theme::Token;
 use crate::model::Figure;
 
-/// The change in per cent with what steps differ anyway; what does not exceed that is noise.
+/// The change in per cent, with the usual spread of steps. A smaller change is noise.
 pub(crate) fn change(before: &Figure, after: &Figure) -> String {
     let noise = 2.0 * before.spread().max(after.spread());
     if !before.differs(after) {
         return if noise > 0.0 { "noise".to_owned() } else { "same".to_owned() };
     }
     let Some(change) = figures::change(before.median, after.median) else { return String::new() };
-    // What is less than can be said is no change.
+    // A change too small to be written is no change.
     if change.starts_with('±') {
         return "same".to_owned();
     }

@@ -1,24 +1,24 @@
-//! What may follow the beginning of a path.
+//! Completes paths.
 
 use std::path::Path;
 
 use crate::user_input::is_safe;
 
-/// Entries of a folder that are looked at: what has more is not chosen from by eye.
+/// How many entries of a folder are read. A person does not choose from more by eye.
 const MOST: usize = 10_000;
 
-/// What was found to follow.
+/// The completions of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// What was asked about.
+    /// The path that was to be completed.
     pub of: String,
-    /// The same with all that can only follow.
+    /// The path with the only possible continuation.
     pub text: String,
-    /// The names that begin so, where there are several.
+    /// The matching names, if there are several.
     pub matches: Vec<String>,
 }
 
-/// `text` with its `~/` spelt out.
+/// `text` with `~/` expanded.
 #[must_use]
 pub fn at_home(text: &str) -> String {
     match (text.strip_prefix("~/"), std::env::var("HOME")) {
@@ -27,7 +27,7 @@ pub fn at_home(text: &str) -> String {
     }
 }
 
-/// Looks for names that begin like the last part of `of`. May wait for a disk.
+/// Finds names that begin like the last part of `of`. May wait for a disk.
 #[must_use]
 pub fn complete(of: &str) -> Completion {
     let split = of.rfind('/').map_or(0, |slash| slash + 1);

@@ -1,4 +1,4 @@
-//! What a person copies, in words that stand by themselves: outside of the screen the run that they are about is out of sight.
+//! Texts to copy. They must make sense by themselves, because the run is out of sight outside of the screen.
 
 use super::stage::Stage;
 use super::when;
@@ -8,17 +8,17 @@ use crate::model::{DeviceKind, Finding};
 use crate::session;
 use crate::user_input::is_safe;
 
-/// Something to copy.
+/// A text to copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Clipping {
-    /// What it is, in a word or two.
+    /// A short name for it.
     pub what: String,
     /// The text.
     pub text: String,
 }
 
 impl Clipping {
-    /// `text`, in which only line ends and tabs command a terminal that it is pasted into.
+    /// Removes characters from `text` that command a terminal, except line ends and tabs.
     pub fn new(what: &str, text: &str) -> Self {
         let clean = |symbol: char| if is_safe(symbol) || "\n\t".contains(symbol) { symbol } else { '?' };
         Self { what: what.to_owned(), text: text.trim_end().chars().map(clean).collect() }
@@ -38,7 +38,7 @@ pub(crate) fn whose(stage: &Stage<'_>) -> String {
     format!("{}{simulated}, step {}", whose.join(" on "), stage.shown.steps.finished)
 }
 
-/// The figures of the moment that is shown, a line each.
+/// The figures of the moment shown, one per line.
 pub(crate) fn moment(stage: &Stage<'_>) -> Clipping {
     let view = stage.shown;
     let ledger = &view.ledger;
@@ -77,7 +77,7 @@ pub(crate) fn moment(stage: &Stage<'_>) -> Clipping {
     Clipping::new("figures", &text)
 }
 
-/// A finding: its sentence with the evidence, where it was seen, and what can be done on the command line of the next run.
+/// A finding: its sentence with the evidence, where it was seen, and the remedies as flags for the next run.
 pub(crate) fn finding(stage: &Stage<'_>, finding: &Finding) -> Clipping {
     let mut text = format!("{finding}\n({})", whose(stage));
     let ours = stage.view().about.history.is_none();

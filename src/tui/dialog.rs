@@ -1,11 +1,11 @@
-//! What keys ask for while a dialog is open.
+//! The actions of keys while a dialog is open.
 
-/// What a key asks of the dialog on top. Where text is written, characters are text even where they are bound to a command.
+/// An action for the dialog on top. While text is written, characters are text even if they are bound to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DialogAction {
-    /// Take what is written or chosen, and close.
+    /// Confirm the text or choice, and close.
     Apply,
-    /// Leave it as it was, and close.
+    /// Discard the changes, and close.
     Cancel,
     /// The next line or entry.
     Next,
@@ -19,16 +19,16 @@ pub enum DialogAction {
     First,
     /// The last line or entry.
     Last,
-    /// Search what is shown.
+    /// Search the dialog.
     Search,
-    /// Its other part.
+    /// Switch to the dialog's other part.
     Part,
-    /// Take away what is written.
+    /// Clear the text.
     Clear,
 }
 
 impl DialogAction {
-    /// The word by which settings name it.
+    /// The word for it in settings.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! Why the screen can't be shown any more.
+//! Why the screen can no longer be shown.
 
 use std::io;
 
@@ -6,10 +6,10 @@ use thiserror::Error;
 
 use crate::drawing::theme::ThemeError;
 
-/// Why the screen can't be shown any more.
+/// Why the screen can no longer be shown.
 #[derive(Debug, Error)]
 pub enum TuiError {
-    /// The theme can't be had.
+    /// The theme can't be loaded.
     #[error(transparent)]
     Theme(#[from] ThemeError),
     /// The terminal failed.

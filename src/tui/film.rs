@@ -1,4 +1,4 @@
-//! Screens without a terminal: a picture after the other, as a drawing, as text, or as the bytes that a terminal would get.
+//! Screens without a terminal: one picture after the other, as a drawing, as text, or as a terminal's bytes.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::drawing::theme::{Theme, ThemeCatalog};
 use crate::drawing::wire::WireBackend;
 use crate::source::{Picture, Request};
 
-/// What a terminal is to do before the first frame.
+/// The bytes for a terminal before the first frame.
 const BEGIN: &[u8] = b"\x1b[?25l\x1b[m\x1b[2J";
 
 /// The names of all screens, in the order of their tabs: `lab`, `blocks` …
@@ -29,14 +29,14 @@ pub fn screen_names() -> Vec<String> {
 #[derive(Debug)]
 pub struct Film {
     app: App,
-    /// The frame that was drawn last.
+    /// The last frame.
     shown: Buffer,
-    /// The one that a terminal has been told of; `None`: none yet.
+    /// The frame that the terminal shows; `None` before the first.
     sent: Option<Buffer>,
 }
 
 impl Film {
-    /// The screen at this place in the list, so many columns and rows large.
+    /// The screen with this index in the list, with this many columns and rows.
     #[must_use]
     pub fn new(
         themes: ThemeCatalog,
@@ -49,9 +49,9 @@ impl Film {
         Self { app, shown: Buffer::empty(Rect::new(0, 0, columns, rows)), sent: None }
     }
 
-    /// Shows `picture`, so long after the start; says what must be known of the run before the screen can tell all.
+    /// Shows `picture` at `now`. Returns requests for what the screen needs to show everything.
     pub fn take(&mut self, picture: Arc<Picture>, now: Duration) -> Vec<Request> {
-        // What a screen wants of a run of which nothing is known yet, it may want of this one.
+        // What a screen wanted of an unknown run, it may want of this one.
         let mut effects = self.app.update(Message::Clock(now));
         effects.extend(self.app.update(Message::Picture(picture)));
         let study = |effect| match effect {
@@ -61,10 +61,10 @@ impl Film {
         effects.into_iter().filter_map(study).collect()
     }
 
-    /// Draws what is shown at this time.
+    /// Draws the screen at this time.
     pub fn draw(&mut self, now: Duration) {
         self.app.update(Message::Clock(now));
-        // What a layout allows (how far something scrolls) may change what is drawn.
+        // The layout (how far a list scrolls, for instance) may change what is drawn.
         for _ in 0..2 {
             let mut frame = Buffer::empty(self.shown.area);
             let layout = screen::draw(&self.app, frame.area, &mut frame);
@@ -79,13 +79,13 @@ impl Film {
         svg::svg(&self.shown)
     }
 
-    /// The frame as text, a line a row.
+    /// The frame as text, one line per row.
     #[must_use]
     pub fn text(&self) -> String {
         svg::text(&self.shown)
     }
 
-    /// What a terminal is to be sent so that it shows the frame; empty where it does.
+    /// The bytes that make a terminal show the frame; empty if it does already.
     pub fn bytes(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let before = self.sent.take().unwrap_or_else(|| {

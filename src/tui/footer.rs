@@ -1,4 +1,4 @@
-//! The keys that can be pressed, and the notice that stands in their place for a while. It belongs to no screen.
+//! The footer: the keys that can be pressed, or a notice in their place. It belongs to no screen.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -14,19 +14,19 @@ use crate::drawing::theme::Token;
 use crate::model::RunState;
 use crate::source::Picture;
 
-/// So many of the last ones are always named.
+/// How many of the last keys are always shown.
 const LAST: usize = 3;
-/// Rows of a notice at most.
+/// The most rows of a notice.
 const NOTICE: usize = 3;
 
-/// Rows that the footer takes: a notice stands in the place of the keys, and what it needs more is taken from the screen, so that it
-/// covers nothing.
+/// How many rows the footer takes. A notice replaces the keys; if it needs more rows, they are taken from the screen,
+/// so that it covers nothing.
 pub(crate) fn rows(notice: Option<&str>, area: Rect) -> u16 {
     let lines = notice.map_or(1, |notice| lines(notice, area.width).len());
     u16::try_from(lines).unwrap_or(1).max(1)
 }
 
-/// A notice in so many cells, with a blank at each end.
+/// A notice in lines of `width` cells, with a blank at each end.
 fn lines(notice: &str, width: u16) -> Vec<String> {
     let width = usize::from(width.saturating_sub(2));
     let mut lines = pane::wrap(notice, width);
@@ -37,7 +37,7 @@ fn lines(notice: &str, width: u16) -> Vec<String> {
     lines
 }
 
-/// Draws what the keys do, as many as fit, or the notice.
+/// Draws as many keys as fit, or the notice.
 pub(crate) fn render(
     stage: &Stage<'_>,
     notice: Option<&str>,
@@ -72,9 +72,9 @@ pub(crate) fn render(
         })
         .collect();
     let cells = |hint: &(&str, &str, Action)| hint.0.chars().count() + hint.1.chars().count() + 4;
-    // Behind the last one there is no gap.
+    // There is no gap after the last key.
     let mut room = usize::from(area.width) + 2;
-    // The last ones (find, help, quit) matter most: the middle gives way.
+    // The last keys (find, help, quit) are the most important, so keys in the middle are left out.
     let mut kept: Vec<(&str, &str, Action)> = Vec::new();
     for hint in hints.iter().rev().take(LAST).chain(hints.iter().take(hints.len().saturating_sub(LAST))) {
         if cells(hint) <= room {
@@ -92,7 +92,7 @@ pub(crate) fn render(
     }
 }
 
-/// Draws the keys pressed for an audience at the right; returns what is left beside them.
+/// Draws the keys that were pressed for an audience at the right. Returns the area left beside them.
 fn pressed(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Rect {
     let key = stage.theme.style(Token::Key).add_modifier(Modifier::REVERSED | Modifier::BOLD);
     let mut line: Vec<Span<'static>> = Vec::new();
@@ -102,7 +102,7 @@ fn pressed(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Rect {
             entry.push(span(stage.theme, Token::Text, format!(" {}", shown.word)));
         }
         let cells: usize = entry.iter().chain(&line).map(Span::width).sum();
-        // The last ones, as many as a part of the row holds.
+        // The last keys, as many as fit in a part of the row.
         if cells > usize::from(area.width / 2) && !line.is_empty() {
             break;
         }
@@ -115,12 +115,12 @@ fn pressed(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Rect {
     Rect { width: put_right(area, area.height.saturating_sub(1), line, buf), ..area }
 }
 
-/// Whether a key has to do with this program alone, and nothing with what it shows.
+/// True if a key concerns only this program, and not what it shows.
 const fn is_of_program(action: Action) -> bool {
     matches!(action, Action::ChooseTheme | Action::Palette | Action::ToggleHelp | Action::Quit)
 }
 
-/// What a key does now, in a word.
+/// A word for what a key does now.
 fn hint(action: Action, usual: &'static str, picture: &Picture) -> &'static str {
     match action {
         Action::TogglePause if picture.playing.is_some() => "stop",

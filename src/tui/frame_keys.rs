@@ -1,4 +1,4 @@
-//! The keys of a panel in its own frame: `╭ history ─── [ ] zoom ─╮`. They take only what the title leaves.
+//! The keys of a panel in its frame: `╭ history ─── [ ] zoom ─╮`. They only take the room that the title leaves.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -14,10 +14,10 @@ use super::states::{
 use crate::drawing::pane::span;
 use crate::drawing::theme::Token;
 
-/// The line that a frame leaves between its title and its keys, and behind them.
+/// The length of the line between a frame's title and its keys, and behind the keys.
 const LINE: usize = 1;
 
-/// What keys of a panel do, in a word; two that belong together stand as one.
+/// A word for what keys of a panel do. Two keys that belong together form one hint.
 #[derive(Clone, Copy, Debug)]
 struct KeyHint {
     actions: [Option<Action>; 2],
@@ -56,7 +56,7 @@ const fn ledger(action: LedgerAction) -> Action {
     Action::Own(ScreenAction::Ledger(action))
 }
 
-/// A panel's keys on any screen: those of another screen act on that one alone.
+/// The key hints of a panel on any screen. Keys of one screen act only there.
 fn of(panel: Panel) -> &'static [KeyHint] {
     match panel {
         Panel::History => {
@@ -130,7 +130,7 @@ fn of(panel: Panel) -> &'static [KeyHint] {
     }
 }
 
-/// Writes the keys of every panel into its frame, as far as there is room between the title and the corner.
+/// Writes the keys of every panel into its frame, if there is room between the title and the corner.
 pub(crate) fn render(
     stage: &Stage<'_>,
     panels: &[(Rect, Panel)],
@@ -148,7 +148,7 @@ pub(crate) fn render(
             let keys: Vec<&str> =
                 acting.map(|action| stage.keys.key_of(*action)).filter(|key| !key.is_empty()).collect();
             let (Some(first), false) = (actions[0], keys.is_empty()) else { continue };
-            // A title may have said it.
+            // The title may already show the key.
             if titled(area, buf).contains(&format!(" {} {word} ", keys.join(" "))) {
                 continue;
             }
@@ -176,7 +176,7 @@ pub(crate) fn render(
     }
 }
 
-/// Whether a key would do that now.
+/// True if a key would act now.
 fn acts(stage: &Stage<'_>, action: Action, screen: usize) -> bool {
     let is_here = |binding: &&super::action::Binding| binding.action == action && binding.acts_on(screen);
     stage.keys.bindings().iter().any(|binding| is_here(&binding))
@@ -185,17 +185,17 @@ fn acts(stage: &Stage<'_>, action: Action, screen: usize) -> bool {
         && (!is_about_a_remedy(action) || stage.states.ledger.remedy(&stage.findings()).is_some())
 }
 
-/// Whether it needs a finding that something can be done about.
+/// True if the action needs a finding with a remedy.
 const fn is_about_a_remedy(action: Action) -> bool {
     matches!(action, Action::Remedy | Action::Own(ScreenAction::Ledger(LedgerAction::NextRemedy)))
 }
 
-/// What a frame's upper edge says already.
+/// The text in a frame's upper edge.
 fn titled(area: Rect, buf: &Buffer) -> String {
     (area.left()..area.right()).map(|x| buf[(x, area.y)].symbol()).collect()
 }
 
-/// Cells of the line that lies free at the right of a frame's upper edge, its corner not counted.
+/// The length of the free line at the right of a frame's upper edge, without the corner.
 fn free(area: Rect, buf: &Buffer) -> usize {
     let Some(last) = area.right().checked_sub(1).filter(|_| !area.is_empty()) else { return 0 };
     if !matches!(buf[(last, area.y)].symbol(), "╮" | "─") {

@@ -1,4 +1,4 @@
-//! The run, a ghost, and how far the two are apart: a row each, account by account.
+//! A table of the run, a ghost and their difference, one row each, with a column per account.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -12,17 +12,17 @@ use crate::drawing::theme::Token;
 use crate::model::{BlockView, Ledger, Occupancy, SegmentView};
 use crate::units::Bytes;
 
-/// Rows that it takes: a heading, the run, the ghost, the difference.
+/// How many rows it takes: a heading, the run, the ghost, the difference.
 pub(crate) const ROWS: u16 = 4;
-/// Cells of the names of rows.
+/// The width of the rows' names in cells.
 const NAMES: u16 = 6;
-/// Cells of a column at most: a wide one has its figures far from each other.
+/// The greatest width of a column: wider columns separate the figures too far.
 const WIDEST: u16 = 16;
 
-/// What a column is called, and its figure in a ledger with its largest hole.
+/// A column's name, and its figure for a ledger and its largest hole.
 type LedgerColumn = (&'static str, fn(&Ledger, Bytes) -> Bytes);
 
-/// Columns in the order in which they are read; where there is no room the last ones go.
+/// The columns in reading order. The last ones are dropped if there is no room.
 const COLUMNS: [LedgerColumn; 7] = [
     ("reserved", |ledger, _| ledger.reserved()),
     ("stranded", |ledger, _| ledger.stranded),
@@ -33,7 +33,7 @@ const COLUMNS: [LedgerColumn; 7] = [
     ("pending", |ledger, _| ledger.pending),
 ];
 
-/// Draws it, as many columns as have room; of a ghost that is not there yet why.
+/// Draws the table, with as many columns as fit. If the ghost is not there yet, says why.
 pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let Some(ghost) = stage.picture.ghost.as_deref() else { return };
     let theme = stage.theme;
@@ -52,7 +52,7 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let room = area.width.saturating_sub(first);
     let heads = COLUMNS.iter().map(|(head, _)| head.width()).max().unwrap_or(0);
     let least = u16::try_from(heads + 1).unwrap_or(u16::MAX);
-    // Every column as wide as the widest head, where all have room; else as its own.
+    // If there is room, every column is as wide as the widest head; otherwise each has its own width.
     let each = (room / COLUMNS.len() as u16).min(WIDEST);
     let mut end = first;
     for (head, of) in COLUMNS {
@@ -79,7 +79,7 @@ fn figure(bytes: Bytes, unit: ByteUnit) -> String {
     if bytes == Bytes::ZERO { "·".to_owned() } else { unit.or_smaller(bytes) }
 }
 
-/// How far the ghost's figure is from the run's: less of any of them is good, but of what is live there is as much.
+/// The difference between the ghost's figure and the run's. Less is good for every account, and live bytes are equal.
 fn difference(run: Bytes, ghost: Bytes, unit: ByteUnit) -> (Token, String) {
     let by = unit.or_smaller(Bytes(ghost.get().abs_diff(run.get())));
     match ghost.cmp(&run) {
@@ -89,7 +89,7 @@ fn difference(run: Bytes, ghost: Bytes, unit: ByteUnit) -> (Token, String) {
     }
 }
 
-/// Where the largest blocks lie in both, as many as have room: the run's segment, and the ghost's.
+/// Lists where the largest blocks are in both, as many as fit: the run's segment, and the ghost's.
 pub(crate) fn render_moves(stage: &Stage<'_>, other: &Occupancy, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
     let run = &stage.shown.segments;
@@ -97,7 +97,7 @@ pub(crate) fn render_moves(stage: &Stage<'_>, other: &Occupancy, area: Rect, buf
         run.iter().flat_map(|segment| segment.blocks.iter().map(move |block| (segment, block))).collect();
     blocks.sort_by_key(|(_, block)| std::cmp::Reverse(block.size));
     let unit = ByteUnit::for_largest(blocks.first().map_or(Bytes::ZERO, |(_, block)| block.size));
-    // Both were taken at the same event.
+    // Both were allocated at the same event.
     let there = |block: &BlockView| {
         other.segments.iter().find_map(|segment| {
             let found = segment.blocks.iter().find(|one| one.born == block.born && block.born > 0)?;
@@ -127,7 +127,7 @@ pub(crate) fn render_moves(stage: &Stage<'_>, other: &Occupancy, area: Rect, buf
     }
 }
 
-/// Where in which segment: `3.1 GiB segment`, `expandable, at 11 GiB`.
+/// The segment and the place in it: `3.1 GiB segment`, `expandable, at 11 GiB`.
 fn place(segment: &SegmentView, offset: Bytes) -> String {
     match (segment.expandable, offset) {
         (true, _) => format!("expandable, at {}", short_bytes(offset)),

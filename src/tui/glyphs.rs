@@ -1,5 +1,5 @@
-//! Unicode or ASCII: screens are drawn in Unicode, and where the terminal can't show it every cell is replaced by
-//! its twin. Twins are one cell wide, so nothing moves.
+//! Unicode or ASCII. Screens are drawn in Unicode; if the terminal can't show it, every cell is replaced by its ASCII
+//! twin. Twins are one cell wide, so nothing moves.
 
 use ratatui::buffer::{Buffer, Cell};
 use ratatui::layout::Rect;
@@ -12,7 +12,7 @@ use crate::drawing::theme::Theme;
 pub enum GlyphTier {
     /// Box lines, blocks, braille.
     Unicode,
-    /// The 95 printable ones.
+    /// The 95 printable ASCII characters.
     Ascii,
 }
 
@@ -27,7 +27,7 @@ impl GlyphTier {
         }
     }
 
-    /// The word for it in `doctor` and in the values of `--glyphs`.
+    /// The tier's name in `doctor` and as a value of `--glyphs`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -36,7 +36,7 @@ impl GlyphTier {
         }
     }
 
-    /// A theme as it is where the terminal shows these characters.
+    /// The theme for a terminal with these characters.
     pub(super) fn dressed(self, theme: Theme) -> Theme {
         match self {
             Self::Unicode => theme,
@@ -54,8 +54,8 @@ impl GlyphTier {
         }
     }
 
-    /// The tier that the environment admits: the first of `LC_ALL`, `LC_CTYPE`, `LANG` that is set names UTF-8, and
-    /// `TERM` is not the Linux console, whose font lacks most blocks.
+    /// The tier that the environment allows: Unicode if the first of `LC_ALL`, `LC_CTYPE`, `LANG` that is set names
+    /// UTF-8, and `TERM` is not the Linux console, whose font lacks most block characters.
     pub fn detect(variable: impl Fn(&str) -> Option<String>) -> Self {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
         let locale = set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG")).unwrap_or_default();
@@ -66,8 +66,9 @@ impl GlyphTier {
     }
 }
 
-/// Replaces every cell of `area` that is not ASCII by its twin; `surface` is the ground. Blocks are colours, as far as there are any: of
-/// parts that share a cell the larger one has it, and a thin one is a character at its height. Of two frames side by side one is enough.
+/// Replaces every cell of `area` that is not ASCII by its twin; `surface` is the background. Blocks become colours, if
+/// there are any: the larger of two parts in a cell gets the cell, and a thin one becomes a character at its height.
+/// Two adjacent frame lines become one.
 pub fn to_ascii(buf: &mut Buffer, area: Rect, surface: Color) {
     for position in area.intersection(buf.area).positions() {
         let cell = &mut buf[position];
@@ -98,7 +99,7 @@ pub fn to_ascii(buf: &mut Buffer, area: Rect, surface: Color) {
     }
 }
 
-/// A block in colour.
+/// Replaces a block by a colour.
 fn block(symbol: char, cell: &mut Cell, surface: Color) {
     let bare = cell.bg == surface || cell.bg == Color::Reset;
     let Some(eighths) = block_eighths(symbol) else {
@@ -114,14 +115,14 @@ fn block(symbol: char, cell: &mut Cell, surface: Color) {
         (true, 3) if bare => cell.set_char('_'),
         (true, 3) => cell.set_char('#').set_fg(ground),
         (true, _) => cell.set_char('#').set_bg(part),
-        // Where it ends is seen beside what follows.
+        // Its end is visible next to the following cell.
         (false, 4..) => cell.set_char('|').set_fg(if bare { surface } else { ground }).set_bg(part),
         (false, _) => cell.set_char('|'),
     };
 }
 
-/// Closes a single blank at `x`, so that what stands before it has as much air on both sides: moves the words behind it, up to where two
-/// blanks or a frame part them from others.
+/// Closes a single blank at `x`, so that the text before it has equal space on both sides: moves the following words,
+/// up to two blanks or a frame.
 fn close_up(buf: &mut Buffer, x: u16, y: u16, right: u16) {
     let ends = |x: u16| x >= right || buf[(x, y)].symbol() == " ";
     let is_frame = |x: u16| x < right && matches!(buf[(x, y)].symbol(), "│" | "─" | "║" | "╮" | "╯");
@@ -134,7 +135,7 @@ fn close_up(buf: &mut Buffer, x: u16, y: u16, right: u16) {
     }
 }
 
-/// Two characters that say more than the twin, where a blank stands before it.
+/// Two characters that are clearer than the twin, if a blank comes before it.
 const fn ascii_pair(symbol: char) -> Option<[char; 2]> {
     match symbol {
         '→' => Some(['-', '>']),
@@ -144,7 +145,7 @@ const fn ascii_pair(symbol: char) -> Option<[char; 2]> {
     }
 }
 
-/// How many eighths of a cell a block fills, from below or from the left; `None` of what is no block, or a whole one, or a mere line.
+/// How many eighths of a cell a block fills, from below or from the left; `None` for other characters, whole blocks and mere lines.
 fn block_eighths(symbol: char) -> Option<u32> {
     match symbol {
         '▁'..='▇' => Some(u32::from(symbol) - u32::from('▁') + 1),
@@ -225,7 +226,7 @@ mod tests {
     #[test]
     fn the_larger_of_two_parts_has_the_cell() {
         let (low, high, surface) = (Color::Red, Color::Blue, Color::Black);
-        // The character, its colour and its ground, beside another part and alone.
+        // The character, its colour and its background, next to another part and alone.
         for (symbol, beside, alone) in [
             ('▂', ("_", low, high), ("_", low, surface)),
             ('▃', ("#", high, high), ("_", low, surface)),

@@ -1,4 +1,4 @@
-//! Who trains what on which device, how it goes, and where the cursor is. It belongs to no screen.
+//! The header: who trains what on which device, the run's progress, and the cursor. It belongs to no screen.
 
 use std::borrow::Cow;
 
@@ -20,16 +20,16 @@ use crate::drawing::theme::{Theme, Token};
 use crate::model::{DeviceKind, RunState};
 use crate::source::{Cursor, Moment, Picture, ReadingStage, ShownDevice, SourceKind};
 
-/// From this width on one line holds all of it.
+/// From this width on one line holds everything.
 const ONE_LINE: u16 = 180;
 
-/// From this width on every screen goes by its title, with air between them from the second on.
+/// From this width on every screen is named by its title, with space between titles from the second constant on.
 const TITLES: u16 = 112;
 const AIR: u16 = 144;
 
-/// An op of fewer cells says nothing.
+/// The shortest cut name of an op that is shown.
 const LEAST_OP: usize = 8;
-/// Cells that a phase takes, and a phase with an op.
+/// The width of a phase in cells, and of a phase with an op.
 const PHASE: usize = 16;
 const STILL: usize = 36;
 
@@ -49,18 +49,18 @@ pub(crate) fn render(stage: &Stage<'_>, screen: usize, area: Rect, buf: &mut Buf
         let edge = put_right(area, 0, if fits { whole } else { device(picture, true, theme) }, buf);
         let left = Rect { width: edge.saturating_sub(2), ..area };
         put(left, 0, workload(picture, usize::from(left.width), theme), buf);
-        // Which moment all panels show matters more than the last of the figures: it is said in full.
+        // The moment of all panels is more important than the last figures, so it is written in full.
         let place = when::place(stage);
         let [long, short] = &place.step;
         let whole =
             if area.width >= TITLES && moved_by_keeper(stage) { long.width().saturating_sub(short.width()) } else { 0 };
         let least = state(stage, 0).iter().map(Span::width).sum::<usize>() + whole;
-        // What stands still says its phase and op; what goes on its phase, and is on the way to the next one.
+        // A run that stands still shows its phase and op; one that goes on only its phase, which changes soon.
         let wanted = least + if stage.is_still() { STILL } else { PHASE };
         let begin = tabs(theme, screen, wanted, area, buf, targets);
         let room = usize::from(area.width.saturating_sub(begin));
-        // What is to be said of the moment at least, the figures, and of its op as much as there is room for.
-        // Who stands somewhere looks at an op.
+        // First the shortest form of the moment, then the figures, then as much of its op as fits. A person who stopped
+        // somewhere looks at an op.
         let stands = picture.run == RunState::Paused || picture.moment() == Moment::Cursor;
         let wanted = least + if stands { STILL } else { PHASE };
         let with_phase: usize = state(stage, wanted.min(room)).iter().map(Span::width).sum();
@@ -81,14 +81,14 @@ pub(crate) fn render(stage: &Stage<'_>, screen: usize, area: Rect, buf: &mut Buf
     }
 }
 
-/// The screens, where there is more than one, by their titles, with air in them or without, where those leave `least` cells for what else there is to say;
-/// returns the column behind them.
+/// Draws the screens' titles, if there is more than one screen, with or without space between them, so that `least`
+/// cells are left for the rest. Returns the column behind them.
 fn tabs(theme: &Theme, screen: usize, least: usize, area: Rect, buf: &mut Buffer, targets: &mut Targets) -> u16 {
     let mut x = 0;
     if SCREENS.len() > 1 {
         let titles: usize = SCREENS.iter().map(|screen| screen.title.width() + 2).sum();
         let fits = titles + 2 + least <= usize::from(area.width);
-        // The mark of the moment gives way to air between them.
+        // The mark of the moment is dropped in favour of space between the titles.
         let apart = titles + SCREENS.len() + 2 + least <= usize::from(area.width) + when::MARK.width() + 1;
         for (index, known) in SCREENS.iter().enumerate() {
             let (key, title) = (known.key, known.title);
@@ -114,16 +114,16 @@ fn tabs(theme: &Theme, screen: usize, least: usize, area: Rect, buf: &mut Buffer
     x
 }
 
-/// Whether panels show a moment that the keeper chose, not a person.
+/// True if panels show a moment that the keeper chose, and not a person.
 fn moved_by_keeper(stage: &Stage<'_>) -> bool {
     matches!(stage.picture.moment(), Moment::StepPeak | Moment::RunPeak)
 }
 
-/// What is trained, and as many words of how as `room` cells hold.
+/// The workload, with as many details as fit in `room` cells.
 fn workload(picture: &Picture, room: usize, theme: &Theme) -> Vec<Span<'static>> {
     let mut line =
         vec![span(theme, Token::Accent, " vramlab "), span(theme, Token::Strong, format!(" {}", named(picture)))];
-    // Beside the learner's own lab stands the lesson itself.
+    // Beside the learner's own lab the lesson itself is visible.
     if let Some(note) = picture.view.lesson.as_ref().filter(|_| !picture.is_live()) {
         let (who, lesson) = (&note.learner, &note.lesson);
         let place = format!("step {} of {}, {}", note.step, note.steps, note.doing.label());
@@ -134,8 +134,8 @@ fn workload(picture: &Picture, room: usize, theme: &Theme) -> Vec<Span<'static>>
     line
 }
 
-/// Its details, whole ones: the last give way first. The badge says that a snapshot is one, so its first gives way before
-/// the word that its categories are guessed.
+/// Its details, without cutting any; the last are dropped first. In a snapshot the first detail repeats the badge, so
+/// it is dropped before the word that categories are guessed.
 fn detail(picture: &Picture, room: usize) -> String {
     let mut parts: Vec<&str> = picture.view.about.detail.split(" · ").collect();
     let cells = |parts: &[&str]| parts.iter().map(|part| part.width() + 3).sum::<usize>().saturating_sub(3);
@@ -146,7 +146,7 @@ fn detail(picture: &Picture, room: usize) -> String {
     parts.join(" · ")
 }
 
-/// What is trained; of a program that has said nothing yet, and of a file whose beginning is not read, its name.
+/// The workload's name; for a program that has said nothing yet, or a file whose beginning has not been read, the source's name.
 fn named(picture: &Picture) -> &str {
     match &picture.kind {
         SourceKind::Recording(name) | SourceKind::Snapshot(name) | SourceKind::Watched(name)
@@ -158,14 +158,14 @@ fn named(picture: &Picture) -> &str {
     }
 }
 
-/// The device (by its id where `short`), and next to it, in every picture that could be taken of the screen, whether its
-/// figures are a GPU's.
+/// The device (its id if `short`), always with the remark whether its figures are a GPU's, so that no picture of the
+/// screen can mislead.
 fn device(picture: &Picture, short: bool, theme: &Theme) -> Vec<Span<'static>> {
     let about = &picture.view.about;
     let name = if short { about.device.split(" · ").next().unwrap_or_default() } else { &about.device };
     let mut line = vec![span(theme, Token::Text, name.to_owned())];
     let ShownDevice { place, of } = picture.device;
-    // Which rank it is stands with the model.
+    // The rank is mentioned with the model.
     if of > 1 && picture.ranks.is_empty() {
         line.push(span(theme, Token::Accent, format!(" ({} of {of})", place + 1)));
     }
@@ -173,15 +173,14 @@ fn device(picture: &Picture, short: bool, theme: &Theme) -> Vec<Span<'static>> {
         DeviceKind::Gpu => {}
         DeviceKind::Simulated => line.push(span(theme, Token::Warn, " · simulated")),
         DeviceKind::Absent => line.push(span(theme, Token::Warn, " · not there, no arithmetic")),
-        // Of a program that has said nothing yet no device is known.
+        // The device of a program that has said nothing yet is unknown.
         DeviceKind::Processor if about.device.is_empty() => {}
         DeviceKind::Processor => line.push(span(theme, Token::Warn, " · processor")),
     }
     line
 }
 
-/// What the run is doing, what is recorded, and which moment is shown: step and phase, and as much of the op as `room` cells
-/// hold.
+/// The run's state, the recording, and the moment shown: step and phase, and as much of the op as fits in `room` cells.
 fn state(stage: &Stage<'_>, room: usize) -> Vec<Span<'static>> {
     let (picture, theme) = (stage.picture, stage.theme);
     let (word, token) = badge(picture);
@@ -195,14 +194,14 @@ fn state(stage: &Stage<'_>, room: usize) -> Vec<Span<'static>> {
     }
     let when::RunPosition { step: [long, short], phase, op } = when::place(stage);
     let cells = |line: &[Span<'static>]| line.iter().map(Span::width).sum::<usize>();
-    // The op goes first, then the phase, then words of the moment.
+    // The op is dropped first, then the phase, then words about the moment.
     let after = if phase.is_empty() { 0 } else { phase.width() + 3 };
     let step = if cells(&line) + 2 + long.width() + after <= room { long } else { short };
     let moved = picture.moment() != Moment::Now;
-    // A number that is cut is another number.
+    // A number that is cut would be another number.
     let fits = |step: &str| room == 0 || cells(&line) + step.width() <= room;
     let bare = step.trim_end_matches(when::MARK).trim_end().to_owned();
-    // Blanks give way before the mark does.
+    // Blanks are dropped before the mark.
     let mark = if bare == step { "" } else { when::MARK };
     let steps = [format!("  {step}"), format!(" {step}"), format!(" {bare}{mark}"), format!(" {bare}")];
     let step = steps.into_iter().find(|step| fits(step)).unwrap_or_default();
@@ -228,7 +227,7 @@ fn badge(picture: &Picture) -> (Cow<'static, str>, Token) {
     (Cow::Borrowed(word), token)
 }
 
-/// The badge of a source that is all there, or live.
+/// The badge of a source that is complete or live.
 fn still(picture: &Picture) -> (&'static str, Token) {
     if let Some(speed) = picture.playing {
         let word = if speed == 1.0 { "PLAYING" } else { "PLAYING FAST" };
@@ -264,26 +263,26 @@ fn still(picture: &Picture) -> (&'static str, Token) {
     }
 }
 
-/// Step, time, throughput, loss: as many of them as there is room for.
+/// Step, time, throughput, loss: as many as fit.
 fn figures_of(stage: &Stage<'_>, room: usize) -> Vec<Span<'static>> {
     let (theme, view) = (stage.theme, stage.view());
     let steps = &view.steps;
-    // Not every snapshot knows steps, nor does what has not said anything.
+    // Not every snapshot has steps, and neither has a program that has said nothing yet.
     let without = matches!(stage.picture.kind, SourceKind::Snapshot(_)) && steps.finished == 0;
     if without || waiting::is_shown(stage.picture) {
         return Vec::new();
     }
     let mut groups = Vec::new();
-    // Where the cursor is, or a lab stands, the moment says which step that is.
+    // The moment already says which step it is, if the cursor was moved or a lab stands still.
     if !stage.is_still() || matches!(stage.picture.moment(), Moment::RunPeak | Moment::StepPeak) {
         let word = if steps.finished == 1 { " step" } else { " steps" };
         groups.push(vec![span(theme, Token::Strong, format!("{:>5}", steps.finished)), span(theme, Token::Dim, word)]);
     }
-    // How many there are is of the run, what they took is of the moment.
+    // Their number is that of the run, their times are of the moment.
     let steps = &stage.picture.known().steps;
-    // What only asks for memory takes no simulated time.
+    // A workload of bare allocations takes no simulated time.
     let timed = steps.median.0 > 0 || stage.clock() != TimeSource::Simulated;
-    // A file's time is that of the step shown.
+    // In a file the time is that of the step shown.
     let of_snapshot = matches!(stage.picture.kind, SourceKind::Snapshot(_));
     let time = if of_snapshot { when::took(stage.picture).filter(|time| time.0 > 0) } else { Some(steps.median) };
     if let Some(time) = time.filter(|_| steps.finished > 0 && timed && stage.hold != Hold::Answer) {

@@ -1,4 +1,4 @@
-//! What a lesson keeps back for a while: keys that would disturb it, and what would tell the answer.
+//! What a lesson holds back for a while: keys that would disturb it, and figures that would reveal an answer.
 
 use crate::lesson::{Course, CourseStage};
 use crate::model::RunState;
@@ -6,24 +6,24 @@ use crate::source::Picture;
 use crate::tui::action::Action;
 use crate::tui::keys::Keymap;
 
-/// What a lesson keeps back.
+/// What a lesson holds back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Hold {
-    /// Nothing: there is no lesson, it is over, or the learner took the lab.
+    /// Nothing: there is no lesson, it is over, or the learner took the lab over.
     #[default]
     Nothing,
-    /// A goal is to be reached by switches, and it is the learner's to find out which.
+    /// Remedies: a goal must be reached by switches, and the learner should find out by which.
     Goal,
-    /// The lab: the lesson says what it does. What the program advises could be an answer to come.
+    /// The lab, which the lesson controls. The program's advice could be the answer to a later question.
     Lab,
-    /// A question is open. What the program measured is not shown either: it could be the answer.
+    /// A question is open. The program's measurements are hidden too, because they could be the answer.
     Question,
-    /// A question is open whose answer the lab's figures would tell: none of them is shown.
+    /// A question is open that the lab's figures would answer: all of them are hidden.
     Answer,
 }
 
 impl Hold {
-    /// What `course` keeps back.
+    /// What `course` holds back.
     pub fn of(course: &Course) -> Self {
         match course.stage() {
             CourseStage::Asking if course.step().asks_what_is_measured() => Self::Answer,
@@ -36,17 +36,17 @@ impl Hold {
         }
     }
 
-    /// Whether a question is open.
+    /// True if a question is open.
     pub fn asks(self) -> bool {
         self >= Self::Question
     }
 
-    /// Whether it is shown what the program would do: findings, remedies that were tried.
+    /// True if the program's advice is shown: findings, and remedies that were tried.
     pub fn advises(self) -> bool {
         self == Self::Nothing
     }
 
-    /// Whether `action` may be done with the lab as `picture` shows it.
+    /// True if `action` may be performed on the lab in `picture`.
     pub fn permits(self, action: Action, picture: &Picture) -> bool {
         match action {
             Action::Ghost | Action::ToggleFindings => self.advises(),
@@ -56,7 +56,7 @@ impl Hold {
         }
     }
 
-    /// A sentence about what is kept back.
+    /// A sentence about what is held back.
     pub fn why(self, keys: &Keymap) -> String {
         match self {
             Self::Nothing => String::new(),
@@ -73,7 +73,7 @@ impl Hold {
     }
 }
 
-/// Whether something else would be trained than was, or go on. Looking back is neither.
+/// True if an action would change what is trained, or make it go on. Looking back does neither.
 pub(crate) fn acts_on_lab(action: Action, picture: &Picture) -> bool {
     match action {
         Action::Flip(..)

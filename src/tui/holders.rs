@@ -1,5 +1,5 @@
-//! Who holds the memory shown: names with their bytes, the largest first; of a program with stacks what its lines call, as far
-//! as there is room.
+//! The holders of the memory shown: names with their bytes, the largest first. For a program with stacks, also what its
+//! lines call, if there is room.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -14,18 +14,18 @@ use crate::drawing::theme::Token;
 use crate::model::{Category, Flame};
 use crate::units::Bytes;
 
-/// A part of less than one in so many of all is not worth a row of its own.
+/// A part of less than one in this many of all bytes gets no row of its own.
 const SMALLEST: u64 = 200;
 
-/// Blocks that can be summed up again in each frame; of more the pane is left out, and screen 7 is there for who asks.
+/// The most blocks that can be summed in each frame. With more, the pane is left out; screen 7 shows the holders.
 const MOST: usize = 20_000;
 
-/// Whether there is a pane to draw: summing up does not hold up a frame.
+/// True if the pane can be drawn without delaying the frame.
 pub(crate) fn are_shown(stage: &Stage<'_>) -> bool {
     stage.shown.segments.iter().map(|segment| segment.blocks.len()).sum::<usize>() <= MOST
 }
 
-/// Rows beyond which the pane has no more to say, with its frame.
+/// The most rows that the pane can use, with its frame.
 pub(crate) fn most_rows(stage: &Stage<'_>) -> u16 {
     let flame = stage.states.stacks.flame(stage.shown);
     let rows = if flame.stacks { usize::MAX } else { flame.names.len().saturating_add(2) };
@@ -61,11 +61,11 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
         let names = flame.names.iter().take(height);
         names.map(|held| row(0, held.category, &held.name, held.blocks, held.bytes)).collect()
     };
-    // Figures take no more room than the widest of them: the rest is for names.
+    // Figures are as wide as the widest of them; the rest is for names.
     let widest = |of: fn(&HolderRow) -> &String| rows.iter().map(|row| of(row).chars().count()).max().unwrap_or(0);
     let (bytes, counts) = (widest(|row| &row.bytes), widest(|row| &row.count));
     for (y, row) in (0..inner.height).zip(&rows) {
-        // Looks change twice a row: each change costs as many bytes on the line as a word.
+        // The style changes twice per row, because each change costs as many bytes as a word.
         let figures = vec![
             span(theme, Token::Text, format!("{:>bytes$}", row.bytes)),
             span(theme, Token::Dim, format!("{:>counts$}{:>6}", row.count, row.share)),
@@ -77,7 +77,7 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     }
 }
 
-/// Who holds something, as it is written.
+/// A holder as it is written.
 struct HolderRow {
     indent: usize,
     category: Category,
@@ -87,8 +87,8 @@ struct HolderRow {
     share: String,
 }
 
-/// The nodes that so many rows show, parts below what they are part of: again and again the largest that can still be
-/// opened is, as long as its parts fit.
+/// The nodes for `most` rows, parts below their wholes: opens the largest node that can still be opened, again and
+/// again, as long as its parts fit.
 fn opened(flame: &Flame, most: usize) -> Vec<usize> {
     let least = flame.root().bytes.get() / SMALLEST;
     let parts = |index: usize| {
@@ -98,7 +98,7 @@ fn opened(flame: &Flame, most: usize) -> Vec<usize> {
     let bytes = |index: usize| flame.get(index).map_or(0, |node| node.bytes.get());
     let mut rows: Vec<usize> = flame.root().children.clone();
     rows.sort_by_key(|index| std::cmp::Reverse(bytes(*index)));
-    // Rows from here on have not been looked at yet, in the order of their bytes.
+    // The rows not examined yet, in the order of their bytes.
     let mut closed = rows.clone();
     while let Some(largest) = (0..closed.len()).max_by_key(|at| bytes(closed[*at])) {
         let index = closed.swap_remove(largest);

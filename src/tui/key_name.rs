@@ -1,4 +1,4 @@
-//! Keys in words, as settings name them and as screens show them.
+//! Keys in words, for settings and screens.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,12 +8,12 @@ use thiserror::Error;
 
 use super::action::Key;
 
-/// A text that names no key.
+/// The text is not a key.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("\"{0}\" is no key; write a character, or a word such as space, left, pgup, tab, f5, ctrl-x")]
 pub struct NoKey(String);
 
-/// Keys that have a name: the word on the screen, and the other words by which a person may call it.
+/// Keys with a name: the word on screens, and other words that a person may use.
 const NAMED: [(KeyCode, &str, &[&str]); 15] = [
     (KeyCode::Char(' '), "space", &[]),
     (KeyCode::Left, "←", &["left"]),
@@ -89,7 +89,7 @@ impl FromStr for Key {
         };
         Ok(match code {
             KeyCode::Tab if modifiers == KeyModifiers::SHIFT => Self(KeyModifiers::NONE, KeyCode::BackTab),
-            // Shift is in the character.
+            // Shift is already in the character.
             KeyCode::Char(symbol) if modifiers == KeyModifiers::SHIFT => Self::plain(symbol.to_ascii_uppercase()),
             code => Self(modifiers, code),
         })

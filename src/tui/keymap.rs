@@ -1,7 +1,7 @@
-//! The one table of commands: what a key does, its hint in the footer, its sentence in the help, when it acts.
+//! The table of commands: what each key does, its hint in the footer, its sentence in the help, and when it acts.
 //!
-//! Dispatch, footer, help overlay and the guide's key table are all made from it. Keys of switches come from their table,
-//! keys of screens from theirs.
+//! Key handling, footer, help and the guide's key table are all made from it. Keys of switches come from the switches'
+//! table, keys of screens from the screens' tables.
 
 use std::sync::OnceLock;
 
@@ -16,7 +16,7 @@ use crate::recording::Direction::{Backward, Forward};
 use crate::session::{FlipDirection, StepSize, Switch};
 use crate::source::{Ability, Landmark, MoveUnit, Picture};
 
-/// Every command with the keys that it has unless a person says otherwise.
+/// All commands with their default keys.
 pub fn standard() -> &'static Keymap {
     static STANDARD: OnceLock<Keymap> = OnceLock::new();
     STANDARD.get_or_init(|| {
@@ -295,7 +295,7 @@ fn program() -> Vec<Binding> {
     all
 }
 
-/// Keys of what lies over a screen. Where text is written, characters are text.
+/// Keys for what lies over a screen. While text is written, characters are text.
 fn dialogs() -> Vec<Binding> {
     use DialogAction::{Apply, Cancel, Clear, First, Last, Next, PageDown, PageUp, Part, Previous, Search};
     let (plain, named) = (Key::plain, Key::named);
@@ -317,10 +317,10 @@ fn dialogs() -> Vec<Binding> {
     ]
 }
 
-/// Why an action does nothing now; `Ok` where it acts. An empty reason needs no words.
+/// Checks whether an action acts now. An empty reason needs no words.
 ///
 /// # Errors
-/// The reason.
+/// The reason why it does not.
 pub fn acts(action: Action, picture: &Picture) -> Result<(), &'static str> {
     if let Some(ability) = action.needs() {
         picture.can(ability)?;

@@ -1,4 +1,4 @@
-//! The commands with the keys in force: those of the program, changed by the user's own bindings.
+//! The commands with the keys in force: the program's own, changed by the user's bindings.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::action::{Action, Binding, Key, KeyGroup};
 use super::dialog::DialogAction;
 use crate::user_input::hint;
 
-/// It always ends the program.
+/// This key always ends the program.
 const LAST_WAY_OUT: Key = Key(KeyModifiers::CONTROL, KeyCode::Char('c'));
 
 /// Every command with its keys, in the order of the help and of the footer.
@@ -28,14 +28,14 @@ impl Keymap {
         &self.0
     }
 
-    /// The command of a pressed key on the screen with this place in the list.
+    /// The command of a pressed key on the screen with this index.
     #[must_use]
     pub fn binding_for(&self, event: KeyEvent, screen: usize) -> Option<&Binding> {
         let key = Key::of(event);
         self.0.iter().find(|binding| binding.acts_on(screen) && binding.keys.contains(&key))
     }
 
-    /// What a pressed key asks of the dialog on top.
+    /// The action of a pressed key for the dialog on top.
     #[must_use]
     pub fn dialog_action(&self, event: KeyEvent) -> Option<DialogAction> {
         let key = Key::of(event);
@@ -45,14 +45,14 @@ impl Keymap {
         })
     }
 
-    /// The first key of a command in words; empty where it has none.
+    /// The first key of a command in words; empty if it has none.
     #[must_use]
     pub fn key_of(&self, action: Action) -> &str {
         let binding = self.0.iter().find(|binding| binding.action == action);
         binding.map_or("", Binding::first_label)
     }
 
-    /// `text` behind the key of a command, as `c (checkpoint on)`; alone where it has none.
+    /// `text` after the key of a command, as in `c (checkpoint on)`; alone if there is no key.
     #[must_use]
     pub fn with_key(&self, action: Action, text: &str) -> String {
         match self.key_of(action) {
@@ -61,7 +61,7 @@ impl Keymap {
         }
     }
 
-    /// `text` behind the key that opens it, as `w: 3 more findings`; alone where it has none.
+    /// `text` after the key that opens it, as in `w: 3 more findings`; alone if there is no key.
     #[must_use]
     pub fn opens(&self, action: Action, text: &str) -> String {
         match self.key_of(action) {
@@ -70,8 +70,8 @@ impl Keymap {
         }
     }
 
-    /// The same with other keys for some commands, by their words. What can't be is told, in a sentence each: a word or a key
-    /// that is none, a key that was given twice, a command that is left without one.
+    /// The keymap with other keys for some commands, by their words. Errors are returned as sentences: an unknown word
+    /// or key, a key that was given twice, a command without any key left.
     #[must_use]
     pub fn rebound(&self, wanted: &BTreeMap<String, Vec<String>>) -> (Self, Vec<String>) {
         let (mut bindings, mut told) = (self.0.clone(), Vec::new());
@@ -105,7 +105,7 @@ impl Keymap {
                 }
             }
             if keys.is_empty() && !names.is_empty() {
-                continue; // nothing of it can be: it keeps what it has
+                continue; // nothing of the binding is valid, so the command keeps its keys
             }
             if bindings[index].action == Action::Quit {
                 keys.push(LAST_WAY_OUT);
@@ -136,7 +136,7 @@ impl Keymap {
         (Self(bindings), told)
     }
 
-    /// The keys as a table of the guide; `screen` names a screen by its place in the list.
+    /// The keys as a table for the guide; `screen` names a screen by its index.
     #[must_use]
     pub fn markdown(&self, screen: impl Fn(usize) -> &'static str) -> String {
         let mut table = String::from("| key | what it does |\n|---|---|\n");
@@ -199,7 +199,7 @@ mod tests {
             (action(&keys, "f6"), action(&keys, "f7")),
             (Some(Action::Advance(StepSize::Op)), Some(Action::TogglePause))
         );
-        // One of two keys is lost: the other one is left, and nothing need be told.
+        // One of two keys is lost. The other remains, so nothing needs to be reported.
         assert_eq!(rebound(&[("pause", &["h"])]).1, Vec::<String>::new());
     }
 

@@ -1,4 +1,4 @@
-//! The figures that matter on a screen, large enough for the back of a room.
+//! A screen's most important figures, large enough for the back of a room.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -13,7 +13,7 @@ use crate::source::Moment;
 /// A figure that can be drawn large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Large {
-    /// Allocated, now or at the fullest moment seen.
+    /// Allocated bytes, now or at the fullest moment seen.
     Allocated,
     /// Reserved.
     Reserved,
@@ -23,14 +23,14 @@ pub(crate) enum Large {
     Peak,
     /// Median time of a step.
     StepTime,
-    /// What the last flip changed of the peak of allocated, once it is measured.
+    /// How the last flip changed the allocated peak, once it is measured.
     Effect,
 }
 
-/// What a figure is drawn from.
+/// The parts of a figure.
 struct LargeFigure {
     digits: String,
-    /// What it is, of when, and in what unit; either of the last may be empty.
+    /// Its name, its moment and its unit; the last two may be empty.
     name: &'static str,
     of: String,
     unit: &'static str,
@@ -45,21 +45,22 @@ impl LargeFigure {
         format!("{}{of}{unit}", self.name)
     }
 
-    /// And on two, beside the digits.
+    /// The label on two lines, beside the digits.
     fn label_lines(&self) -> [String; 2] {
         let more: Vec<&str> = [self.of.as_str(), self.unit].into_iter().filter(|text| !text.is_empty()).collect();
         [self.name.to_owned(), more.join(", ")]
     }
 }
 
-/// From this size of the screen on a figure has five rows and a label below; else three rows, and a label beside. Above is a free row.
+/// From this screen size on a figure has five rows and a label below; otherwise three rows and a label beside. The row
+/// above is free.
 const LARGE: (u16, u16) = (100, 32);
-/// The least that leaves a screen enough rows for its own.
+/// The smallest screen that has enough rows left for its own content.
 const LEAST: (u16, u16) = (80, 24);
 /// Cells between two figures.
 const BETWEEN: u16 = 4;
 
-/// Rows of a digit, a bit a pixel: three of them, the left one highest.
+/// The rows of a digit, with a bit for each of its three pixels, the left one highest.
 const fn pixels(symbol: char) -> [u8; 5] {
     match symbol {
         '0' => [0b111, 0b101, 0b101, 0b101, 0b111],
@@ -80,12 +81,12 @@ const fn pixels(symbol: char) -> [u8; 5] {
     }
 }
 
-/// Pixels that a symbol takes in a row.
+/// The width of a symbol in pixels.
 const fn width(symbol: char) -> u16 {
     if matches!(symbol, '.' | ' ') { 1 } else { 3 }
 }
 
-/// Rows that the figures take of a screen of this size.
+/// How many rows the figures take on a screen of this size.
 pub(crate) const fn rows(area: Rect) -> u16 {
     if area.width >= LARGE.0 && area.height >= LARGE.1 {
         7
@@ -96,10 +97,10 @@ pub(crate) const fn rows(area: Rect) -> u16 {
     }
 }
 
-/// Draws as many of the figures as there is room for.
+/// Draws as many of the figures as fit.
 pub(crate) fn render(stage: &Stage<'_>, figures: &[Large], area: Rect, buf: &mut Buffer) {
     let large = area.height >= 7;
-    // A row of air parts them from the header.
+    // A blank row separates them from the header.
     let below = Rect { y: area.y + 1, height: area.height.saturating_sub(1), ..area };
     let mut x = 1;
     for told in figures.iter().filter_map(|figure| told(*figure, stage)) {
@@ -126,7 +127,7 @@ pub(crate) fn render(stage: &Stage<'_>, figures: &[Large], area: Rect, buf: &mut
     }
 }
 
-/// Five pixels high: each a cell high and two wide, or half a cell high.
+/// Draws text five pixels high. A pixel is a cell high and two wide, or half a cell high.
 fn draw(stage: &Stage<'_>, text: &str, token: Token, scale: u16, area: Rect, buf: &mut Buffer) {
     let area = area.intersection(buf.area);
     let style = stage.theme.style(token);
@@ -160,10 +161,10 @@ fn draw(stage: &Stage<'_>, text: &str, token: Token, scale: u16, area: Rect, buf
     }
 }
 
-/// A figure now; `None` where there is none.
+/// A figure's current value; `None` if there is none.
 fn told(figure: Large, stage: &Stage<'_>) -> Option<LargeFigure> {
     let (view, ledger) = (stage.view(), &stage.shown.ledger);
-    // A unit that stays while figures move.
+    // The unit stays the same while figures change.
     let unit = ByteUnit::for_largest(view.peak_reserved.max(ledger.reserved()));
     let moment = match stage.picture.moment() {
         Moment::Now => "",

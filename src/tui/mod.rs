@@ -1,7 +1,8 @@
-//! The terminal screen: what is drawn, which key does what, and a terminal that is always given back whole.
+//! The terminal screen: drawing, keys, and a terminal that is always restored.
 //!
-//! `app` is a pure state machine over messages, `screen` and the `screens` draw it, `shell` performs its effects, and only
-//! `terminal` knows escape sequences. A screen reads a [`crate::source::Picture`] and sends
+//! `app` is a pure state machine over messages, `screen` and the `screens` draw it, `shell` performs its effects, and
+//! only `terminal` knows escape sequences. A screen reads a [`crate::source::Picture`] and sends
+//! [`crate::source::Request`]s; it never waits for the source.
 //! [`crate::source::Request`]s; it never waits for the source.
 
 mod action;
@@ -84,54 +85,54 @@ use crate::drawing::theme::{ColorTier, ThemeCatalog};
 use crate::model::{Remedy, Tags, View};
 use crate::source::Source;
 
-/// Whether help has this word of a screen.
+/// True if the help explains this word of a screen.
 #[must_use]
 pub fn explains(word: &str) -> bool {
     let is = |known: &str| known.to_lowercase() == word.to_lowercase();
     glossary::all().any(|entry| entry.also.iter().chain([&entry.word]).any(|known| is(known)))
 }
 
-/// Why a request failed, in lines of at most `width` characters; `word` says how a remedy is done.
+/// Why a request failed, in lines of at most `width` characters. `word` words the remedies.
 #[must_use]
 pub fn autopsy_lines(view: &View, width: usize, word: fn(&Remedy) -> String) -> Vec<String> {
     let lines = view.autopsy.as_ref().map(|autopsy| autopsy::lines(view, autopsy, width, &word));
     lines.unwrap_or_default().into_iter().map(|(_, line)| line).collect()
 }
 
-/// How the screen is to look and behave; what is `None` is found out from the environment.
+/// Options for the screen. Those that are `None` are taken from the environment.
 #[derive(Clone, Debug)]
 pub struct TuiOptions {
     /// The theme's name.
     pub theme: Option<String>,
-    /// How many colours.
+    /// The number of colours.
     pub color: Option<ColorTier>,
-    /// Which characters.
+    /// The characters.
     pub glyphs: Option<GlyphTier>,
-    /// Whether clicks and the wheel are read.
+    /// True if clicks and the wheel are read.
     pub mouse: bool,
-    /// The keys.
+    /// The keys in force.
     pub keys: Keymap,
-    /// Frames a second at most; `None`: what suits the line.
+    /// The most frames per second; `None` for a number that suits the connection.
     pub frames: Option<u32>,
-    /// Nothing flashes, and little moves.
+    /// True if nothing may flash, and little may move.
     pub calm: bool,
-    /// The screen has an audience.
+    /// True if the screen has an audience.
     pub present: bool,
-    /// The command that brings the screen back.
+    /// The command that opens the screen again.
     pub origin: OpeningCommand,
     /// Files whose configurations are compared with those on the screen.
     pub compare: Vec<PathBuf>,
-    /// Where the chosen theme is kept; `None`: nowhere.
+    /// Stores the chosen theme; `None` to store nothing.
     pub keep_theme: Option<KeepTheme>,
-    /// Words for blocks, by who asked for them.
+    /// A person's tags for blocks, by who allocated them.
     pub tags: Tags,
-    /// A story that is told, and how fast.
+    /// A story to tell, and its pace.
     pub story: Option<(Story, ReadingPace)>,
-    /// A lesson that is taken.
+    /// A lesson to take.
     pub lesson: Option<Lecture>,
-    /// What is known of a program that is watched before it says anything.
+    /// What is known of a watched program before it says anything.
     pub awaited: AwaitedProgram,
-    /// What a person should know first: the footer shows the first of them, and how many there are.
+    /// Remarks for the person at the start: the footer shows the first, and their number.
     pub notices: Vec<String>,
 }
 
@@ -158,11 +159,11 @@ impl Default for TuiOptions {
     }
 }
 
-/// Shows `source` until the user leaves. Runs on a current-thread runtime with time enabled, on the
-/// thread that owns the terminal. Install the panic hook that prints messages before.
+/// Shows `source` until the user leaves. Runs on a current-thread runtime with time enabled, on the thread that owns
+/// the terminal. The panic hook that prints messages must be installed before.
 ///
 /// # Errors
-/// When the theme can't be had (before anything is drawn), or the terminal fails.
+/// If the theme can't be loaded (before anything is drawn), or the terminal fails.
 pub async fn run(source: Source, options: TuiOptions, themes: ThemeCatalog) -> Result<ScreenOutcome, TuiError> {
     let app = prepare(&options, themes)?;
     let pace = shell::Pace::new(options.frames, options.calm);
@@ -175,7 +176,7 @@ pub async fn run(source: Source, options: TuiOptions, themes: ThemeCatalog) -> R
     .await
 }
 
-/// Whether the terminal says that its background is light: the last figure of `COLORFGBG` is white's or light grey's.
+/// True if the terminal reports a light background: the last number of `COLORFGBG` is white's or light grey's.
 fn is_light(variable: impl Fn(&str) -> Option<String>) -> bool {
     let background = variable("COLORFGBG").and_then(|colors| colors.rsplit(';').next()?.parse::<u8>().ok());
     matches!(background, Some(7 | 15))
@@ -184,7 +185,7 @@ fn is_light(variable: impl Fn(&str) -> Option<String>) -> bool {
 /// Checks the options before anything else is started.
 ///
 /// # Errors
-/// When the theme can't be had.
+/// If the theme can't be loaded.
 pub fn check(options: &TuiOptions, themes: ThemeCatalog) -> Result<(), TuiError> {
     prepare(options, themes).map(|_| ())
 }

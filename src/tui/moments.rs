@@ -1,4 +1,4 @@
-//! Charts whose columns are moments of a study: which moments a column stands for, and the axis of time below.
+//! Charts whose columns are moments of a study: the moments of a column, and the time axis below.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use crate::drawing::pane::{put_at, put_right, span};
 use crate::drawing::theme::{Theme, Token};
 use crate::model::{OutlineMoment, Phase, Study};
 
-/// The moments of a study in so many columns.
+/// The moments of a study in a chart's columns.
 #[derive(Clone, Copy)]
 pub(crate) struct Columns<'a> {
     study: &'a Study,
@@ -24,12 +24,12 @@ impl<'a> Columns<'a> {
         Self { study, width }
     }
 
-    /// The moments that column `x` stands for, by their places: one at least, where there are any.
+    /// The indices of the moments that column `x` stands for: at least one, if there are any.
     pub fn moments_of(self, x: u16) -> Range<usize> {
         self.study.moments_in(usize::from(x), usize::from(self.width))
     }
 
-    /// Of the moments of column `x` the one with most of something; of several the last.
+    /// The moment in column `x` with the greatest value of `of`; the last of several.
     pub fn most<K: PartialOrd>(self, x: u16, of: impl Fn(&OutlineMoment) -> K) -> Option<&'a OutlineMoment> {
         let moments = self.study.moments.get(self.moments_of(x))?;
         moments.iter().reduce(|most, moment| if of(moment) >= of(most) { moment } else { most })
@@ -40,8 +40,8 @@ impl<'a> Columns<'a> {
         u16::try_from(self.study.column_of(moment, usize::from(self.width))).unwrap_or(0)
     }
 
-    /// Writes into row `row` of `area`, column by column, where phases begin, and end before the next; of several steps, where
-    /// those begin. Where none of them has a name, the first event and the last.
+    /// Writes below the columns, in row `row` of `area`, where phases begin and end; for several steps, where steps
+    /// begin. If nothing there has a name, writes the first event and the last.
     pub fn axis_of_time(self, theme: &Theme, area: Rect, row: u16, buf: &mut Buffer) {
         let study = self.study;
         let several = study.steps.len() > 1;
@@ -50,19 +50,19 @@ impl<'a> Columns<'a> {
         } else {
             study.phases.iter().map(|place| (place.event, place.what.map(AxisMark::Phase))).collect()
         };
-        // Edges between parts of which none has a name say nothing.
+        // Borders between unnamed parts are of no use.
         let places = if places.iter().any(|(_, mark)| mark.is_some()) { places } else { Vec::new() };
         let (mut end, mut named) = (0, false);
         for (index, (event, mark)) in places.iter().enumerate() {
             let x = self.column_of(study.moment_of(*event));
             let next = places.get(index + 1).map_or(self.width, |next| self.column_of(study.moment_of(next.0)));
-            // Room up to the next one; a number of a step may run on over those that it leaves out.
+            // The room up to the next mark. A step's number may extend over marks that are left out.
             let room = usize::from(if several { self.width } else { next }.saturating_sub(x));
             if x < end || room < 2 {
                 continue;
             }
             let Some(mark) = mark else {
-                // What has a name ends here.
+                // A named part ends here.
                 if std::mem::take(&mut named) {
                     end = put_at(area, x, row, vec![span(theme, Token::Dim, "│")], buf);
                 }
@@ -90,7 +90,7 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// What begins at a place of the axis.
+/// A mark on the time axis.
 enum AxisMark {
     Step(u64),
     Phase(Phase),

@@ -1,17 +1,17 @@
-//! Where a screen comes from: the command that brings it back.
+//! The command that opens a screen again.
 
 use crate::session;
 use crate::source::Picture;
 use crate::user_input::command_line;
 
-/// The command that a screen was opened by, as far as a [`Picture`] does not tell it.
+/// The command that opened a screen, as far as a [`Picture`] does not tell it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OpeningCommand {
-    /// A lab; the words that neither the switches nor the header know of: sizes, data, seed.
+    /// A lab, with arguments that neither the switches nor the header show: sizes, data, seed.
     Run(Vec<String>),
     /// These files.
     Open(Vec<String>),
-    /// A program that is watched: what follows `vramlab watch`.
+    /// A watched program: the arguments of `vramlab watch`.
     Watch(Vec<String>),
 }
 
@@ -22,7 +22,7 @@ impl Default for OpeningCommand {
 }
 
 impl OpeningCommand {
-    /// One line for a shell: of a lab the run with the switches in force, of files the command that opens them.
+    /// One line for a shell: for a lab the run with the switches in force, for files the command that opens them.
     #[must_use]
     pub fn command(&self, picture: &Picture) -> String {
         match self {
@@ -48,7 +48,7 @@ impl OpeningCommand {
                 command_line(["vramlab", "watch"].into_iter().chain(words.iter().map(String::as_str)))
             }
             Self::Open(files) => {
-                // A name that begins like a flag is none.
+                // A file name that begins with `-` would be taken for a flag.
                 let flag = files.iter().any(|file| file.starts_with('-') && file != "-");
                 let words = ["vramlab", "open"].into_iter().chain(flag.then_some("--"));
                 command_line(words.chain(files.iter().map(String::as_str)))
@@ -57,7 +57,7 @@ impl OpeningCommand {
     }
 }
 
-/// The devices of all ranks, where `device` is that of the one shown: GPUs by their numbers.
+/// The devices of all ranks, given the `device` of the one shown: GPUs by their numbers.
 fn devices(device: &str, picture: &Picture, world: u32) -> String {
     let shown = picture.ranks.get(picture.device.place).and_then(|of| of.alike.ranks.first());
     let ordinal = device.strip_prefix("cuda:").and_then(|ordinal| ordinal.parse::<u32>().ok());

@@ -1,4 +1,4 @@
-//! What a watched program prints last, and how far it is, looked at while the screen waits for its first memory.
+//! The end of a watched program's output, and its progress, read while the screen waits for its first memory.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -11,12 +11,12 @@ use super::app::Message;
 use crate::source;
 use crate::user_input::safe;
 
-/// Bytes of the end that are read: more than any screen shows.
+/// How many bytes of the end are read: more than any screen shows.
 const END: u64 = 16 << 10;
-/// How often.
+/// How often the output is read.
 const EVERY: Duration = Duration::from_millis(400);
 
-/// Looks on a thread of its own, for as long as `waits` is set; `tell` hears what is news.
+/// Reads on a thread of its own as long as `waits` is set, and reports news to `tell`.
 pub(super) fn follow(
     path: Option<PathBuf>,
     process: Option<u32>,
@@ -26,13 +26,13 @@ pub(super) fn follow(
     let read = move || {
         let (mut last, mut had_torch) = (Vec::new(), None);
         while waits.load(Ordering::Relaxed) {
-            // A file that is not there yet may come.
+            // A file that does not exist yet may appear.
             let lines = path.as_deref().and_then(|path| end_of(path).ok()).unwrap_or_default();
             if lines != last {
                 tell(Message::Output(lines.clone()));
                 last = lines;
             }
-            // What is loaded stays.
+            // A loaded library stays loaded.
             let has_torch =
                 if had_torch == Some(true) { had_torch } else { process.and_then(source::has_loaded_torch) };
             if has_torch != had_torch {
@@ -42,11 +42,11 @@ pub(super) fn follow(
             std::thread::sleep(EVERY);
         }
     };
-    // Without a thread nothing of it is shown.
+    // Without a thread no output is shown.
     let _ = std::thread::Builder::new().name("program output".to_owned()).spawn(read);
 }
 
-/// The last lines of a file, without what is no character of a line; of a bar that is drawn again and again as it stands last.
+/// The last lines of a file, without control characters. A progress bar is shown as it was drawn last.
 fn end_of(path: &Path) -> io::Result<Vec<String>> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();

@@ -1,11 +1,11 @@
-//! The panels of the screens, by the name that help has for them.
+//! The panels of the screens, under their names in the help.
 
-/// A part of a screen that has words of its own.
+/// A part of a screen with words of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Panel {
     /// The lines at the top.
     Header,
-    /// Peaks of every step.
+    /// The peaks of every step.
     History,
     /// The curve of a step.
     StepCurve,
@@ -15,13 +15,13 @@ pub enum Panel {
     Ranks,
     /// The GPU, as the driver sees it.
     Gpu,
-    /// What can be flipped.
+    /// The switches.
     Switches,
-    /// What a flip changed.
+    /// The effect of a flip.
     Effect,
-    /// What the model concludes.
+    /// The model's findings.
     Why,
-    /// Where a step's time goes.
+    /// The times of a step's phases.
     StepTimes,
     /// The accounts of reserved memory.
     Accounts,
@@ -29,29 +29,29 @@ pub enum Panel {
     Loss,
     /// What happened.
     Log,
-    /// The block that is selected.
+    /// The selected block.
     Detail,
-    /// Segments as a table.
+    /// A table of segments.
     Segments,
-    /// Everything alive in a step, stacked.
+    /// Everything alive in a step, as stacked areas.
     Stacked,
-    /// Reserved and segments through a step.
+    /// Reserved bytes and segments during a step.
     Reserved,
     /// The figures at the cursor.
     AtCursor,
-    /// What ops took and kept.
+    /// What ops allocated and kept.
     Ops,
-    /// What modules put out.
+    /// The outputs of modules.
     Forward,
     /// What is alive at the peak, or since a tag.
     Alive,
     /// Every configuration.
     Configurations,
-    /// A step of each of them.
+    /// One step of each configuration.
     Curves,
-    /// The accounts through a step.
+    /// The accounts during a step.
     LedgerChart,
-    /// Fragmentation through a step.
+    /// Fragmentation during a step.
     Fragmentation,
     /// Pools and streams.
     Pools,

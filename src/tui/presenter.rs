@@ -1,4 +1,5 @@
-//! For an audience: keys are shown as they are pressed, quitting asks first, and what would spoil a demonstration is off.
+//! Support for an audience: keys are shown when pressed, quitting asks first, and commands that would spoil a
+//! demonstration are off.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use super::action::{Action, Key};
 const SHOWN: Duration = Duration::from_secs(3);
 /// How many keys are shown.
 const MOST: usize = 4;
-/// How long a question stands.
+/// How long the question before quitting stands.
 const ASKED: Duration = Duration::from_secs(5);
 
 /// A key that was pressed.
@@ -16,12 +17,12 @@ const ASKED: Duration = Duration::from_secs(5);
 pub(crate) struct PressedKey {
     /// The key in words.
     pub key: String,
-    /// The word of the command that it asked for; empty for none.
+    /// The word of its command; empty for none.
     pub word: String,
     until: Duration,
 }
 
-/// What was pressed, and whether to leave was asked.
+/// The keys that were pressed, and whether quitting was asked for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Presenter {
     shown: Vec<PressedKey>,
@@ -29,7 +30,7 @@ pub(crate) struct Presenter {
 }
 
 impl Presenter {
-    /// A key was pressed that asks for `action`, if for any.
+    /// Notes a key, and its action if it has one.
     pub fn press(&mut self, key: Key, action: Option<Action>, now: Duration) {
         let word = action.map_or_else(String::new, |action| action.word().into_owned());
         self.shown.push(PressedKey { key: key.to_string(), word, until: now + SHOWN });
@@ -37,24 +38,24 @@ impl Presenter {
         self.shown.drain(..spare);
     }
 
-    /// The last keys, the newest at the end.
+    /// The last keys, the newest last.
     pub fn shown(&self) -> &[PressedKey] {
         &self.shown
     }
 
-    /// Forgets what was shown long enough; true if there was something.
+    /// Drops keys whose time is up. Returns true if there were any.
     pub fn forget(&mut self, now: Duration) -> bool {
         let before = self.shown.len();
         self.shown.retain(|shown| shown.until > now);
         self.shown.len() < before
     }
 
-    /// When a key is to go.
+    /// When the next key disappears.
     pub fn next_change(&self) -> Option<Duration> {
         self.shown.first().map(|shown| shown.until)
     }
 
-    /// Whether `action` may be done now.
+    /// Checks whether `action` may be performed now.
     ///
     /// # Errors
     /// A sentence that says why not.

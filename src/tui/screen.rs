@@ -1,4 +1,4 @@
-//! A whole frame: header, the screen that is shown, footer, what lies over them, and the passes over all cells.
+//! A whole frame: header, current screen, footer, layers, and the passes over all cells.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout as Split, Rect};
@@ -19,12 +19,12 @@ use crate::source::SourceKind;
 /// The smallest terminal that shows the lab.
 const SMALLEST: (u16, u16) = (40, 12);
 
-/// Draws a frame; returns what clicks and keys need to know of its layout.
+/// Draws a frame. Returns its layout, for clicks and keys.
 pub fn draw(app: &App, area: Rect, buf: &mut Buffer) -> FrameLayout {
     let area = area.intersection(buf.area);
     let ground = app.theme().style(Token::Surface).patch(app.theme().style(Token::Text));
     if area == buf.area {
-        // Cell by cell in the order in which they lie: each would be looked up by its place.
+        // Cells in storage order, because looking each up by its position costs time.
         for cell in &mut buf.content {
             cell.set_style(ground);
         }

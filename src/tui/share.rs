@@ -1,4 +1,4 @@
-//! A bar by category, to an eighth of a cell: what part of a whole a row is, and what it is for.
+//! A bar by category, to an eighth of a cell: a row's share of a whole, and its categories.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -13,7 +13,8 @@ use crate::units::Bytes;
 
 const EIGHTHS: [&str; 9] = [" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"];
 
-/// Draws the bar that `parts` are of `whole`, which fills `area`. A cell shows two things: of more the least give way, what is blank never.
+/// Draws `parts` of `whole` as a bar; the whole fills `area`. A cell shows two parts: of more, the smallest are hidden,
+/// but never blank space.
 pub(crate) fn draw(parts: &[Bytes; Category::ALL.len()], whole: Bytes, theme: &Theme, area: Rect, buf: &mut Buffer) {
     let area = area.intersection(buf.area);
     let (full, whole) = (u128::from(area.width) * 8, u128::from(whole.get().max(1)));
@@ -40,7 +41,7 @@ pub(crate) fn draw(parts: &[Bytes; Category::ALL.len()], whole: Bytes, theme: &T
         let Some(&(first, eighths)) = shown.first() else { break };
         let cell = &mut buf[(area.x + x, area.y)];
         if theme.is_colorless() {
-            // A letter has no part of a cell.
+            // A letter can't fill part of a cell.
             if filled >= 4 {
                 let most =
                     shown.iter().rev().max_by_key(|(_, eighths)| *eighths).map_or(first, |(category, _)| *category);
@@ -60,7 +61,7 @@ pub(crate) fn draw(parts: &[Bytes; Category::ALL.len()], whole: Bytes, theme: &T
     }
 }
 
-/// Draws a bar in one colour that `part` is of `whole`, which fills `area`. Something is never drawn as nothing.
+/// Draws `part` of `whole` as a bar in one colour; the whole fills `area`. A value above zero is always visible.
 pub(crate) fn draw_plain(part: u64, whole: u64, token: Token, theme: &Theme, area: Rect, buf: &mut Buffer) {
     let eighths = (u128::from(part) * u128::from(area.width) * 8).div_ceil(u128::from(whole.max(1))) as usize;
     let rest = if eighths.is_multiple_of(8) { "" } else { EIGHTHS[eighths % 8] };

@@ -1,5 +1,5 @@
-//! The loop that owns the terminal: waits for the first of signal, key, picture and timer, and draws when something
-//! changed and the link has room. Nothing in it blocks but the write of a frame.
+//! The loop that owns the terminal: waits for the first of signal, key, picture and timer, and draws if something
+//! changed and the connection has room. Only the write of a frame blocks.
 
 use std::future::pending;
 use std::path::{Path, PathBuf};
@@ -30,19 +30,19 @@ use crate::model::RunState;
 use crate::session::Command;
 use crate::source::{self, Comparable, Move, Picture, Request, Source};
 
-/// Frames a second at most, on this machine and over SSH.
+/// The most frames per second, on this machine and over SSH.
 const LOCAL_FRAMES: u32 = 30;
 const REMOTE_FRAMES: u32 = 15;
-/// And where little is to move.
+/// The most frames per second if little should move.
 const CALM_FRAMES: u32 = 4;
-/// A line that is slower than this many frames a second is not waited for any longer.
+/// The loop does not wait longer for a connection that is slower than this many frames per second.
 const FEWEST_FRAMES: u32 = 2;
 
-/// How often a file that takes long to read says how far it is.
+/// How often the reading of a large file reports progress.
 const PROGRESS: Duration = Duration::from_millis(500);
-/// How long leaving waits for what is not done yet.
+/// How long leaving waits for unfinished work.
 const END_PATIENCE: Duration = Duration::from_millis(300);
-/// Writes down that the theme of this name is worn from now on; says where, or why that can't be.
+/// Stores the name of the theme to use from now on. Returns a sentence that says where, or why it could not be stored.
 pub type KeepTheme = fn(&str) -> String;
 
 /// How the screen was left.
@@ -50,25 +50,26 @@ pub type KeepTheme = fn(&str) -> String;
 pub enum Exit {
     /// A person quit.
     Quit,
-    /// A signal of this number asked for it.
+    /// This signal requested it.
     Signal(i32),
-    /// A thread panicked; its message stands on the terminal.
+    /// A thread panicked and printed its message on the terminal.
     Panicked,
 }
 
-/// When the next frame may go out: no sooner than the rate allows, and not before the line has rested for as long as it took
-/// to take the last one, so that a slow line is half empty for keys and other programs.
+/// When the next frame may be sent: no sooner than the rate allows, and not before the connection has been idle for as
+/// long as it took to send the last frame, so that half of a slow connection stays free for keys and other programs.
 #[derive(Debug)]
 pub(super) struct Pace {
-    /// Of two frames in a row.
+    /// The shortest time between two frames.
     fastest: Duration,
-    /// What the line takes for a frame. A terminal's buffer swallows some at once: what one took counts on, by halves.
+    /// The connection's time for a frame. A terminal's buffer accepts some frames at once, so earlier times count too,
+    /// halved each time.
     cost: Duration,
     next: Instant,
 }
 
 impl Pace {
-    /// At most so many frames a second, or what suits the machine.
+    /// At most `frames` frames per second, or what suits the machine.
     pub fn new(frames: Option<u32>, calm: bool) -> Self {
         let remote = std::env::var_os("SSH_CONNECTION").is_some() || std::env::var_os("SSH_TTY").is_some();
         let usual = if remote { REMOTE_FRAMES } else { LOCAL_FRAMES };
@@ -77,7 +78,7 @@ impl Pace {
         Self { fastest, cost: Duration::ZERO, next: Instant::now() }
     }
 
-    /// A frame was begun and is out.
+    /// Notes when a frame was begun and sent.
     fn drawn(&mut self, began: Instant, ended: Instant) {
         let took = ended.saturating_duration_since(began);
         self.cost = took.max(self.cost / 2).min(Duration::from_secs(1) / FEWEST_FRAMES);
@@ -85,25 +86,25 @@ impl Pace {
     }
 }
 
-/// What is left when the screen is gone.
+/// What remains when the screen is left.
 #[derive(Debug)]
 pub struct ScreenOutcome {
     /// How it was left.
     pub exit: Exit,
-    /// The end of the run, as far as it was known then.
+    /// The end of the run, as far as it was known.
     pub picture: Arc<Picture>,
     /// The characters that the terminal shows.
     pub glyphs: GlyphTier,
-    /// Recordings that were written meanwhile.
+    /// Recordings that were written.
     pub recordings: Vec<PathBuf>,
-    /// Screens that were saved meanwhile.
+    /// Screens that were saved.
     pub screens: Vec<PathBuf>,
 }
 
-/// What the screen does beside drawing.
+/// Options of the shell besides drawing.
 #[derive(Clone, Debug)]
 pub(super) struct ShellOptions {
-    /// Clicks and the wheel are read.
+    /// True if clicks and the wheel are read.
     pub mouse: bool,
     /// Where the chosen theme is kept.
     pub keep_theme: Option<KeepTheme>,
@@ -121,22 +122,22 @@ enum ShellEvent {
     Timer,
 }
 
-/// What became of a screen that was to be saved: where it is, and the sentence about it.
+/// The result of saving a screen: its path, and the sentence about it.
 struct SavedScreen {
     path: Option<PathBuf>,
     told: String,
 }
 
-/// What a thread found out that reads files, where the screen must not wait.
+/// News from a thread that reads files, so that the screen does not wait.
 enum FileNews {
     /// A sentence for the footer.
     Told(String),
-    /// Something to show.
+    /// A message for the app.
     Found(Message),
 }
 
-/// Shows the lab until the user leaves. A terminal that is closed meanwhile is a hang-up, whether the signal or a failed
-/// write tells of it first.
+/// Shows the lab until the user leaves. A terminal that is closed counts as a hang-up, whether the signal or a failed
+/// write reports it first.
 pub(super) async fn run(
     mut source: Source,
     app: App,
@@ -152,17 +153,17 @@ pub(super) async fn run(
     if exit == Exit::Quit {
         see_the_end(&mut source).await;
     }
-    // The engine ends when its handle goes; if it has ended already, nothing listens.
+    // The engine ends when its handle is dropped; if it has ended already, nothing listens.
     source.request(Request::Lab(Command::Quit));
     let picture = source.pictures.borrow().clone();
     Ok(ScreenOutcome { exit, picture, glyphs, recordings, screens })
 }
 
-/// Waits a moment for the picture of the run's end, where the cursor looks back.
+/// Waits a moment for the picture of the run's end, if the cursor looks back.
 async fn see_the_end(source: &mut Source) {
     if !source.pictures.borrow().is_now() {
         source.request(Request::Move(Move::Now));
-        // A busy keeper does not delay leaving: the last picture will do.
+        // A busy keeper does not delay leaving; the last picture then suffices.
         let _ = tokio::time::timeout(END_PATIENCE, source.pictures.wait_for(|picture| picture.is_now())).await;
     }
 }
@@ -281,7 +282,7 @@ async fn show(
     };
     waits.store(false, Ordering::Relaxed);
     drop(guard);
-    // What is still being written is waited for, if not for long.
+    // Unfinished writes are waited for, but not for long.
     let rest = async {
         while saving > 0
             && let Some(SavedScreen { path, .. }) = saved.recv().await
@@ -294,8 +295,8 @@ async fn show(
     Ok(exit)
 }
 
-/// Panics where the environment of an end-to-end test asks for it, once a model trains: what a panic leaves behind can
-/// only be seen from outside. Not in a release.
+/// Panics if an end-to-end test's environment asks for it, once a model trains: the traces of a panic can only be seen
+/// from outside. Not in a release.
 #[expect(clippy::panic, reason = "a test asks for it")]
 fn panic_for_test(picture: &Picture) {
     const MESSAGE: &str = "a panic that a test asked for";
@@ -309,12 +310,12 @@ fn panic_for_test(picture: &Picture) {
     }
 }
 
-/// Does what the app asked for; true if that is to leave.
+/// Performs the app's effects. Returns true if the user leaves.
 fn perform(effects: &[Effect], source: &Source, guard: &mut Guard) -> Result<bool, TuiError> {
     for effect in effects {
         match effect {
             Effect::Send(request) => source.request(request.clone()),
-            // Done where the app is at hand.
+            // These are performed where the app is available.
             Effect::SaveScreen | Effect::Compare(_) | Effect::Complete(_) | Effect::KeepTheme(_) => {}
             Effect::Copy(text) => guard.copy(text).map_err(TuiError::Terminal)?,
             Effect::Repaint => guard.repaint().map_err(TuiError::Terminal)?,
@@ -330,8 +331,8 @@ fn perform(effects: &[Effect], source: &Source, guard: &mut Guard) -> Result<boo
     Ok(false)
 }
 
-/// Saves what is on the screen into the folder that the program runs in, on a thread of its own: a disk may take its time.
-/// Whether one is at it.
+/// Saves the screen into the working folder, on a thread of its own because a disk may be slow. Returns whether the
+/// thread was started.
 fn save_screen(app: &App, saver: &mpsc::UnboundedSender<SavedScreen>) -> bool {
     let Ok((width, height)) = crossterm::terminal::size() else { return false };
     let area = Rect::new(0, 0, width, height);
@@ -352,8 +353,8 @@ fn save_screen(app: &App, saver: &mpsc::UnboundedSender<SavedScreen>) -> bool {
     })
 }
 
-/// Does what may take its time on a thread of its own; `told` hears how it went. False where there is no thread: then nothing
-/// is done, and there is nothing to undo.
+/// Does slow work on a thread of its own; `told` receives the result. Returns false if no thread can be started; then
+/// nothing is done, and nothing needs to be undone.
 fn in_background(
     name: &str,
     told: &mpsc::UnboundedSender<SavedScreen>,
@@ -365,7 +366,7 @@ fn in_background(
     std::thread::Builder::new().name(name.to_owned()).spawn(run).is_ok()
 }
 
-/// Follows what a watched program prints, for as long as the screen waits for it.
+/// Follows the output of a watched program as long as the screen waits for it.
 fn follow_output(app: &App, waits: &Arc<AtomicBool>, reader: &mpsc::UnboundedSender<FileNews>) {
     let (path, process) = app.followed();
     if path.is_none() && process.is_none() {
@@ -378,7 +379,7 @@ fn follow_output(app: &App, waits: &Arc<AtomicBool>, reader: &mpsc::UnboundedSen
     output_tail::follow(path, process, Arc::clone(waits), tell);
 }
 
-/// Reads files to compare with, one after the other, on a thread of its own; tells how far it is, and what can't be read.
+/// Reads the files to compare with, one after the other, on a thread of its own, and reports progress and errors.
 fn read_others(paths: Vec<PathBuf>, reader: &mpsc::UnboundedSender<FileNews>) {
     if paths.is_empty() {
         return;
@@ -407,11 +408,11 @@ fn read_others(paths: Vec<PathBuf>, reader: &mpsc::UnboundedSender<FileNews>) {
             }
         }
     };
-    // Without a thread nothing is read; there is nothing to undo.
+    // Without a thread nothing is read, and nothing needs to be undone.
     let _ = std::thread::Builder::new().name("compare".to_owned()).spawn(read);
 }
 
-/// Finds out what may follow the beginning of a path, on a thread of its own: a folder may lie far away.
+/// Completes a path on a thread of its own, because a folder may be slow to read.
 fn complete(text: String, reader: &mpsc::UnboundedSender<FileNews>) {
     let reader = reader.clone();
     let look = move || drop(reader.send(FileNews::Found(Message::Completed(completion::complete(&text)))));

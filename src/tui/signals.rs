@@ -1,8 +1,8 @@
-//! Signals and the lost terminal, watched by a thread of their own: even where the loop is stuck in a
-//! write, the process ends.
+//! Watches signals and the loss of the terminal on a thread of its own, so that the process ends even if the loop is
+//! stuck in a write.
 //!
-//! The loop is told first and ends in order. Where it can't, this thread gives the terminal back, has the engine close its
-//! device, and ends the process. All of it takes less than two seconds.
+//! The loop is told first, and ends in order. If it can't, this thread restores the terminal, makes the engine close
+//! its device, and ends the process. All of that takes less than two seconds.
 
 use std::io;
 use std::time::Duration;
@@ -15,31 +15,30 @@ use super::terminal;
 use crate::device::process;
 use crate::session::Engine;
 
-/// How often the terminal is asked whether it is still there, for a hang-up that comes without its signal.
+/// How often the terminal is checked, for a hang-up without a signal.
 const TERMINAL_CHECK: Duration = Duration::from_millis(500);
-/// How long the loop has to end in order.
+/// How long the loop may take to end in order.
 const LOOP_PATIENCE: Duration = Duration::from_millis(500);
-/// How long the engine has to close its device when the program ends.
+/// How long the engine may take to close its device when the program ends.
 pub const ENGINE_PATIENCE: Duration = Duration::from_millis(1200);
 
-/// What ends a program that does not ask for it to be ignored. Those of faults are not among them: nothing can go on after
-/// one.
+/// The signals that end a program unless it is told to ignore them, except those of faults, after which nothing can go on.
 const ENDING: [Signal; 8] =
     [Signal::HUP, Signal::INT, Signal::QUIT, Signal::ABORT, Signal::USR1, Signal::USR2, Signal::ALARM, Signal::TERM];
 
-/// What the loop is told.
+/// A notice to the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// End in order, with 128 plus this as the exit status.
     End(i32),
-    /// The process was stopped and goes on: take the terminal again.
+    /// The process was stopped and continues: take the terminal again.
     Resumed,
 }
 
 /// Starts the watching thread. It ends with the process.
 ///
 /// # Errors
-/// When the thread, its runtime or the signal handlers can't be had.
+/// If the thread, its runtime or the signal handlers can't be created.
 pub fn watch(notices: UnboundedSender<Notice>, engine: Option<Engine>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (ready, started) = std::sync::mpsc::channel();
@@ -75,11 +74,11 @@ async fn serve(notices: &UnboundedSender<Notice>, engine: Option<&Engine>, ready
             Some(signal) = endings.recv() => end(notices, engine, signal).await,
             _ = stop.recv() => {
                 terminal::leave();
-                // Another thread may take the signal: this one goes on for a moment.
+                // Another thread may get the signal, and this one then continues for a moment.
                 let _ = kill_process(getpid(), Signal::STOP);
             }
             _ = resume.recv() => {
-                // A terminal that is closed sends this too, behind its hang-up.
+                // A terminal that is closed also sends this, after its hang-up.
                 if terminal::is_gone() {
                     end(notices, engine, Signal::HUP.as_raw()).await;
                 }

@@ -1,4 +1,4 @@
-//! What a screen is drawn from, and what drawing it finds out.
+//! The input for drawing a screen, and its output besides cells.
 
 use std::borrow::Cow;
 
@@ -24,41 +24,42 @@ use crate::units::Bytes;
 pub(crate) struct Stage<'a> {
     /// The source at its cursor.
     pub picture: &'a Picture,
-    /// Memory at the moment that all screens show: every figure of memory is of this view.
+    /// Memory at the moment that all screens show. Every figure of memory comes from this view.
     pub shown: &'a View,
-    /// Where the memory of a ghost stands at that moment; `None` without one, and where it has not come there.
+    /// The ghost's memory at that moment; `None` without a ghost, or if it has not got there.
     pub ghost: Option<&'a Occupancy>,
-    /// The look.
+    /// The theme.
     pub theme: &'a Theme,
     /// The keys in force.
     pub keys: &'a Keymap,
     /// What each screen remembers.
     pub states: &'a ScreenStates,
-    /// The first row of what scrolls on the screen.
+    /// The first row of the list that scrolls on the screen.
     pub scroll: usize,
-    /// Keys that were pressed for an audience.
+    /// Keys that were pressed, for an audience.
     pub pressed: &'a [PressedKey],
-    /// There is an audience: what it reads is bold and set apart.
+    /// True if there is an audience: the text it reads is bold and set apart.
     pub presenting: bool,
-    /// The measured effect has just become known.
+    /// True if the measured effect has just become known.
     pub loud: bool,
-    /// It became known not long ago: somebody may still be reading what it was.
+    /// True if it became known not long ago, so that somebody may still be reading it.
     pub news: bool,
-    /// What a lesson keeps back.
+    /// What a lesson holds back.
     pub hold: Hold,
-    /// The height of memory that a lesson speaks of.
+    /// The height of memory that a lesson is about.
     pub aim: Option<Aim>,
-    /// Switches that a lesson's goal leaves to the learner, while there is one.
+    /// The switches that a lesson's goal leaves to the learner, while there is one.
     pub allowed: Option<&'a [Switch]>,
 }
 
 impl Stage<'_> {
-    /// What is known of the run: at the cursor, else at its end. Its memory may be that of another moment than the one shown.
+    /// What is known of the run: at the cursor if it was moved, otherwise at its end. Its memory may be of another
+    /// moment than the one shown.
     pub fn view(&self) -> &View {
         &self.picture.view
     }
 
-    /// What was said up to now; in a recording, up to the moment shown, and behind that it is one.
+    /// The log so far; in a recording, up to the moment shown.
     pub fn log(&self) -> &[LogLine] {
         let SourceKind::Recording(_) = self.picture.kind else { return &self.view().log };
         match &*self.shown.log {
@@ -67,53 +68,53 @@ impl Stage<'_> {
         }
     }
 
-    /// What is remarked of a snapshot's file, a sentence each.
+    /// Remarks about a snapshot's file, a sentence each.
     pub fn remarks(&self) -> impl Iterator<Item = &LogLine> {
         let log = if matches!(self.picture.kind, SourceKind::Snapshot(_)) { self.log() } else { &[] };
         log.iter().filter(|line| line.level == Level::Warning)
     }
 
-    /// Whether a switch's key does something now, as far as a lesson is concerned.
+    /// True if a switch's key acts now, as far as a lesson allows.
     pub fn permits(&self, switch: Switch) -> bool {
         self.hold.permits(Action::of_switch(switch), self.picture)
             && self.allowed.is_none_or(|allowed| allowed.contains(&switch))
     }
 
-    /// What is concluded at the cursor, most important first; nothing while a lesson leaves that to the learner.
+    /// The findings at the cursor, the most important first; none while a lesson leaves them to the learner.
     pub fn findings(&self) -> Cow<'_, [Finding]> {
         if self.hold.advises() { self.picture.findings() } else { Cow::Borrowed(&[]) }
     }
 
-    /// Nothing moves: what one op did can be seen.
+    /// True if nothing moves, so that the effect of a single op is visible.
     pub fn is_still(&self) -> bool {
         !self.picture.goes_on()
     }
 
-    /// Behind how many events the moment shown lies; `None` where it is the end of what goes on.
+    /// The number of events before the moment shown; `None` if it is the end of a run that goes on.
     pub fn position(&self) -> Option<u64> {
         (self.is_still() || self.picture.moment() != Moment::Now).then_some(self.shown.position)
     }
 
-    /// What memory can't pass here: the limit, else what the card has, where that is known.
+    /// The height that memory can't exceed here: the limit, or else the card's memory if it is known.
     pub fn ceiling(&self) -> Option<Ceiling> {
         let read = self.view().gpu.as_deref().and_then(|reading| reading.memory.as_ref());
         let card = self.picture.memory.map(|memory| memory.total).or_else(|| read.map(|read| read.used + read.free));
         Ceiling::new(self.view().limit, card)
     }
 
-    /// The unit of memory of whoever shows that of the run: one for all panels, and as large as the most of the run wants.
+    /// The unit for the run's memory: one for all panels, suitable for the run's highest value.
     pub fn unit(&self) -> ByteUnit {
         let history = &self.picture.history;
         let run = history.column(history.level_of_run(1), 0).map_or(Bytes::ZERO, |run| run.reserved.max(run.peak));
         ByteUnit::for_largest(self.shown.peak_reserved.max(self.shown.ledger.reserved()).max(run))
     }
 
-    /// Blocks that the op under way took or gave back; none while things move, or where no op is known.
+    /// The blocks that the current op allocated or freed; empty while things move, or if no op is known.
     pub fn touched(&self) -> &[TouchedBlock] {
         if self.is_still() && self.shown.op != NameId::NONE { &self.shown.touched } else { &[] }
     }
 
-    /// Whose times are shown.
+    /// The source of the times shown.
     pub fn clock(&self) -> TimeSource {
         match self.picture.view.about.kind {
             DeviceKind::Gpu | DeviceKind::Processor => TimeSource::Real,
@@ -123,19 +124,19 @@ impl Stage<'_> {
     }
 }
 
-/// Whose times a lab shows: every figure of a simulated clock says so.
+/// The source of a lab's times. Every figure from a simulated clock says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TimeSource {
-    /// They were measured.
+    /// Measured.
     Real,
-    /// They are a model's.
+    /// Simulated by a model.
     Simulated,
-    /// They are the host's, which has no card to wait for.
+    /// Measured on the host, which has no card to wait for.
     Host,
 }
 
 impl TimeSource {
-    /// The word that fits: those of the host were measured, too.
+    /// The matching word. Times of the host were measured, too.
     pub const fn of(self, real: &'static str, simulated: &'static str) -> &'static str {
         match self {
             Self::Real | Self::Host => real,
@@ -144,38 +145,38 @@ impl TimeSource {
     }
 }
 
-/// Where a click does what.
+/// The areas in which a click performs an action.
 pub(crate) type Targets = Vec<(Rect, Action)>;
 
-/// What drawing a frame found out, for keys and clicks that refer to it.
+/// The results of drawing a frame, which keys and clicks refer to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FrameLayout {
-    /// Where a click does what.
+    /// The areas in which a click performs an action.
     pub targets: Vec<(Rect, Action)>,
-    /// Where which panel lies.
+    /// The areas of the panels.
     pub panels: Vec<(Rect, Panel)>,
-    /// The panel of what a person has selected.
+    /// The panel of the selection.
     pub focus: Option<Panel>,
     /// Charts in which a click moves the cursor.
     pub charts: Vec<(Rect, Chart)>,
-    /// Rows of what scrolls in all, and how many are seen.
+    /// The number of rows that scroll, and how many are visible.
     pub rows: (usize, usize),
-    /// Rows of the layer on top in all, and how many are seen.
+    /// The number of rows of the topmost layer, and how many are visible.
     pub layer_rows: (usize, usize),
-    /// Lines of the lesson's text in all, and how many are seen.
+    /// The number of lines of the lesson's text, and how many are visible.
     pub lesson_rows: (usize, usize),
-    /// Columns of the history.
+    /// The number of columns in the history.
     pub history_columns: usize,
     /// The map of blocks, in which a click selects.
     pub map: Option<Rect>,
-    /// The Lab's map, in which a click leads to what is drawn there.
+    /// The Lab's map, in which a click opens Blocks at the cell's content.
     pub overview: Option<Rect>,
-    /// What Esc does here before it goes back to now.
+    /// What Esc does here before it returns to now.
     pub leave: Option<Action>,
 }
 
 impl FrameLayout {
-    /// The panel at a place, the one drawn last.
+    /// The panel at a position, the last one drawn.
     #[must_use]
     pub fn panel_at(&self, position: Position) -> Option<Panel> {
         self.panels.iter().rev().find(|(area, _)| area.contains(position)).map(|(_, panel)| *panel)
@@ -185,10 +186,10 @@ impl FrameLayout {
 /// A chart whose columns stand for moments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chart {
-    /// A column is a step, or several.
+    /// A column is one step, or several.
     History,
-    /// A column is some memory events of one step.
+    /// A column is a number of memory events of one step.
     Step,
-    /// A column is some memory events of the timeline's window.
+    /// A column is a number of memory events of the timeline's window.
     Window,
 }

@@ -1,4 +1,4 @@
-//! A frame as a picture (SVG) and as text, for slides and bug reports.
+//! Converts a frame to a picture (SVG) and to text, for slides and bug reports.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -9,13 +9,13 @@ use ratatui::style::{Color, Modifier};
 
 /// A cell, in pixels.
 const CELL: (u32, u32) = (9, 20);
-/// What a terminal shows where nothing is said: text, and what lies behind it.
+/// The terminal's default colours: text and background.
 const DEFAULT: (&str, &str) = ("#d3dbe5", "#0e131a");
 
-/// Writes `stem.svg` and `stem.txt` into `folder`, under names that are not taken; the path of the picture.
+/// Writes `stem.svg` and `stem.txt` into `folder`, under names that don't exist yet. Returns the path of the picture.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub(super) fn save(buf: &Buffer, folder: &Path, stem: &str) -> io::Result<PathBuf> {
     let name = |n: u32| if n == 0 { stem.to_owned() } else { format!("{stem}-{n}") };
     let free = |n: &u32| ["svg", "txt"].iter().all(|kind| !folder.join(format!("{}.{kind}", name(*n))).exists());
@@ -26,7 +26,7 @@ pub(super) fn save(buf: &Buffer, folder: &Path, stem: &str) -> io::Result<PathBu
     Ok(picture)
 }
 
-/// The characters of a frame, a line a row.
+/// The characters of a frame, one line per row.
 pub(super) fn text(buf: &Buffer) -> String {
     let mut text = String::new();
     for row in buf.area.rows() {
@@ -37,7 +37,7 @@ pub(super) fn text(buf: &Buffer) -> String {
     text
 }
 
-/// A frame as a picture that browsers and slides show. Blocks are drawn as areas, so that no font leaves seams between them.
+/// A frame as a picture for browsers and slides. Blocks are drawn as areas, so that no font leaves gaps between them.
 pub(super) fn svg(buf: &Buffer) -> String {
     let (width, height) = (u32::from(buf.area.width) * CELL.0, u32::from(buf.area.height) * CELL.1);
     let mut out = format!(
@@ -58,7 +58,7 @@ pub(super) fn svg(buf: &Buffer) -> String {
             if let Some((from, to)) = area {
                 let px = |eighths: (u32, u32)| (eighths.0 * CELL.0 / 8, eighths.1 * CELL.1 / 8);
                 let (from, to) = (px(from), px(to));
-                // Whole cells in a row are one area.
+                // Adjacent whole cells form one area.
                 let step = if (from.0, to.0) == (0, CELL.0) { count } else { 1 };
                 for cell in (x..x + count).step_by(step.max(1) as usize) {
                     let size = ((step - 1) * CELL.0 + to.0 - from.0, to.1 - from.1);
@@ -83,7 +83,7 @@ pub(super) fn svg(buf: &Buffer) -> String {
     out
 }
 
-/// Cells in a row that have something in common: the first, how many, and what.
+/// Runs of adjacent cells with a common property: the first cell, their number, and the property.
 fn runs<T: PartialEq>(row: &[&Cell], of: impl Fn(&Cell) -> T) -> Vec<(u32, u32, T)> {
     let mut runs: Vec<(u32, u32, T)> = Vec::new();
     for (x, cell) in (0..).zip(row) {
@@ -100,7 +100,7 @@ fn rect(out: &mut String, (x, y): (u32, u32), (width, height): (u32, u32), fill:
     let _ = writeln!(out, "<rect x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" fill=\"{fill}\"/>");
 }
 
-/// What of a cell a block character covers, in eighths from the left upper corner.
+/// The part of a cell that a block character covers, in eighths from the upper left corner.
 fn area_of(symbol: &str) -> Option<((u32, u32), (u32, u32))> {
     let lower = ["▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
     let left = ["▏", "▎", "▍", "▌", "▋", "▊", "▉"];
@@ -117,7 +117,7 @@ fn area_of(symbol: &str) -> Option<((u32, u32), (u32, u32))> {
     }
 }
 
-/// Text and ground of a cell.
+/// The text and background colours of a cell.
 fn colours(cell: &Cell) -> (String, String) {
     let (ink, ground) = (hex(cell.fg, DEFAULT.0), hex(cell.bg, DEFAULT.1));
     if cell.modifier.contains(Modifier::REVERSED) { (ground, ink) } else { (ink, ground) }
@@ -136,7 +136,7 @@ fn escaped(symbol: &str) -> String {
     }
 }
 
-/// A colour as pictures name it; the terminal's own as xterm has them.
+/// A colour in the notation of pictures; the terminal's own colours as in xterm.
 fn hex(color: Color, default: &str) -> String {
     const ANSI: [&str; 16] = [
         "#000000", "#cd3131", "#0dbc79", "#e5e510", "#2472c8", "#bc3fbc", "#11a8cd", "#e5e5e5", "#666666", "#f14c4c",

@@ -1,4 +1,4 @@
-//! The terminal, taken and given back: raw mode, alternate screen, mouse, paste, synchronized frames.
+//! Takes and restores the terminal: raw mode, alternate screen, mouse, paste, synchronized frames.
 //!
 //! However the program ends (return, error, panic in any thread, signal), [`leave`] undoes all of it, once.
 
@@ -15,24 +15,23 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use super::clipboard::{self, Multiplexer};
 use crate::drawing::wire::{self, WireBackend};
 
-/// A frame goes out in one write.
+/// A frame is sent in one write.
 const BUFFER: usize = 64 * 1024;
 
-/// Presses, drags and the wheel, in the coordinate form that knows no limit; and motion, so that help knows where the mouse is.
-/// Nothing is drawn for that. A terminal that does not know motion keeps to the mode before.
+/// Presses, drags and the wheel, with coordinates of any size, and motion, so that the help knows where the mouse is.
+/// Motion draws nothing. A terminal that does not know motion stays in the mode before.
 const MOUSE_ON: &[u8] = b"\x1b[?1000h\x1b[?1002h\x1b[?1003h\x1b[?1006h";
 const MOUSE_OFF: &[u8] = b"\x1b[?1006l\x1b[?1003l\x1b[?1002l\x1b[?1000l";
-/// How long a terminal that takes no bytes is waited for when it is given back.
+/// How long restoring waits for a terminal that accepts no bytes.
 const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 const BEGIN_FRAME: &[u8] = b"\x1b[?2026h";
 const END_FRAME: &[u8] = b"\x1b[?2026l";
 
-/// Whether the terminal is ours. Writers hold the lock while they write, so that nothing follows a restoring
-/// sequence.
+/// True while the terminal is ours. Writers hold the lock while they write, so that nothing follows a restoring sequence.
 static OURS: Mutex<bool> = Mutex::new(false);
 static MOUSE: AtomicBool = AtomicBool::new(false);
 
-/// The terminal, ours as long as this lives.
+/// The terminal, which is ours as long as this exists.
 #[derive(Debug)]
 pub struct Guard {
     terminal: Terminal<WireBackend<BufWriter<TerminalOutput>>>,
@@ -42,7 +41,7 @@ impl Guard {
     /// Takes the terminal.
     ///
     /// # Errors
-    /// When the terminal refuses raw mode or can't be written to; what was done by then is undone.
+    /// If the terminal refuses raw mode or can't be written to. What was done before is undone.
     pub fn enter(mouse: bool) -> io::Result<Self> {
         MOUSE.store(mouse, Ordering::SeqCst);
         enter_modes()?;
@@ -54,7 +53,7 @@ impl Guard {
     /// Draws one synchronized frame.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// If the terminal is gone.
     pub fn draw(&mut self, render: impl FnOnce(&mut ratatui::Frame<'_>)) -> io::Result<()> {
         self.terminal.backend_mut().write_all(BEGIN_FRAME)?;
         let drawn = self.terminal.draw(render).map(|_| ());
@@ -63,11 +62,11 @@ impl Guard {
         drawn.and(ended)
     }
 
-    /// Forgets what is on the screen, so that the next frame paints all of it. (Not `Terminal::clear`: that asks the
-    /// terminal a question, which hangs while keys are read.)
+    /// Forgets the screen's content, so that the next frame paints all of it. (Not `Terminal::clear`, which asks the
+    /// terminal a question and hangs while keys are read.)
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// If the terminal is gone.
     pub fn repaint(&mut self) -> io::Result<()> {
         let size = self.terminal.size()?;
         self.terminal.resize(Rect::from(size))
@@ -76,7 +75,7 @@ impl Guard {
     /// Puts `text` on the user's clipboard, if the terminal allows that.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// If the terminal is gone.
     pub fn copy(&mut self, text: &str) -> io::Result<()> {
         let through = Multiplexer::detect(|name| std::env::var(name).ok());
         self.terminal.backend_mut().write_all(&clipboard::sequence(text, through))?;
@@ -86,7 +85,7 @@ impl Guard {
     /// Takes the terminal again after [`leave`], for instance when the shell brings the program back.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// If the terminal is gone.
     pub fn enter_again(&mut self) -> io::Result<()> {
         enter_modes()?;
         self.repaint()
@@ -95,12 +94,12 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // What a dropped `BufWriter` flushes and `Terminal` says afterwards is swallowed by the gate.
+        // Later output of a dropped `BufWriter` or `Terminal` is swallowed by [`TerminalOutput`].
         leave();
     }
 }
 
-/// Standard output as long as the terminal is ours; afterwards a place where bytes vanish.
+/// Standard output as long as the terminal is ours; afterwards bytes are discarded.
 #[derive(Debug)]
 struct TerminalOutput;
 
@@ -115,7 +114,7 @@ impl Write for TerminalOutput {
     }
 }
 
-/// Writes past `std::io::Stdout`, whose line buffer would cut frames into pieces.
+/// Writes directly, because the line buffer of `std::io::Stdout` would cut frames into pieces.
 fn write_once(bytes: &[u8]) -> io::Result<usize> {
     rustix::io::write(io::stdout(), bytes).map_err(io::Error::from)
 }
@@ -132,8 +131,8 @@ fn write_all(mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes as long as the terminal takes bytes: one that its reader has stopped (Ctrl-S, a frozen multiplexer) must not keep
-/// the program from ending. Byte by byte, since only one is known to fit.
+/// Writes as long as the terminal accepts bytes. A terminal that its reader has stopped (Ctrl-S, a frozen multiplexer)
+/// must not keep the program from ending. Writes byte by byte, because only one byte is known to fit.
 fn write_patiently(bytes: &[u8]) {
     let stdout = io::stdout();
     for byte in bytes.chunks(1) {
@@ -159,8 +158,8 @@ fn enter_modes() -> io::Result<()> {
     written.inspect_err(|_| leave())
 }
 
-/// Gives the terminal back as it was. Does nothing where that has already happened. Safe in every thread; if another
-/// one hangs in a write, waits for it a moment only.
+/// Restores the terminal. Does nothing if that has already happened. Safe in every thread; if another thread hangs in a
+/// write, waits for it only a moment.
 pub fn leave() {
     let patience = Instant::now() + Duration::from_millis(200);
     let mut lock = loop {
@@ -180,7 +179,7 @@ pub fn leave() {
     if MOUSE.load(Ordering::SeqCst) {
         sequence.extend_from_slice(MOUSE_OFF);
     }
-    // Writing to a vector can't fail; a terminal that is gone can't be restored, and need not be.
+    // Writing to a vector can't fail. A terminal that is gone can't be restored, and need not be.
     let queued = sequence.queue(event::DisableBracketedPaste).and_then(|out| out.queue(crossterm::style::ResetColor));
     let queued =
         queued.and_then(|out| out.queue(cursor::Show)).and_then(|out| out.queue(terminal::LeaveAlternateScreen));
@@ -205,8 +204,8 @@ pub fn abandon() {
     }
 }
 
-/// Makes a panic in any thread give the terminal back before its message is printed, then calls `after`.
-/// Install the hook that prints the message first.
+/// Makes a panic in any thread restore the terminal before its message is printed, and then call `after`. The hook that
+/// prints the message must be installed first.
 pub fn restore_on_panic(after: impl Fn() + Send + Sync + 'static) {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

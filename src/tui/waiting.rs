@@ -1,5 +1,5 @@
-//! What is shown of a program that is watched before its first request of memory: whom the screen waits for, what must happen,
-//! and where the program's own output goes.
+//! The page for a watched program before its first memory request: which program the screen waits for, what must
+//! happen, and where the program's output goes.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,14 +19,14 @@ use crate::drawing::theme::Token;
 use crate::model::{Category, RunState};
 use crate::source::{Picture, SourceKind};
 
-/// Rows of the pane of what the program prints, at least, and a screen in which it takes none from the rest.
+/// The fewest rows of the pane with the program's output, and the height of a screen in which it takes none from the rest.
 const LEAST_TAIL: u16 = 4;
 const SMALL: u16 = 7;
-/// Cells before what is told.
+/// The width before the text.
 const COLUMN: usize = 13;
-/// Rows in which the colours of categories have room, with a frame.
+/// How many rows the colours of categories need, with a frame.
 const LEAST_COLOURS: u16 = Category::ALL.len() as u16 + 2;
-/// What the screens show once there is something, by their keys.
+/// What the screens will show, by their keys.
 const TO_COME: [(char, &str); 7] = [
     ('1', "a step's memory by what it is for, the map of all blocks, and why it is so much"),
     ('2', "every segment and block, and who holds the largest hole"),
@@ -40,25 +40,25 @@ const TO_COME: [(char, &str); 7] = [
 /// What is known of a program before it says anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AwaitedProgram {
-    /// The command that started it; empty where it ran already.
+    /// The command that started it; empty if it was already running.
     pub command: String,
-    /// Its process.
+    /// Its process id.
     pub pid: Option<u32>,
-    /// Where its own output goes.
+    /// The file with its output.
     pub output: Option<PathBuf>,
-    /// The last lines of it.
+    /// The last lines of its output.
     pub printed: Vec<String>,
-    /// Whether it has loaded PyTorch; `None` where the system does not say.
+    /// Whether it has loaded PyTorch; `None` if the system does not say.
     pub torch: Option<bool>,
 }
 
-/// Whether a picture is one of a program that has not used a GPU yet, or never did.
+/// True for a picture of a program that has not used a GPU yet, or never did.
 pub(crate) fn is_shown(picture: &Picture) -> bool {
     let nothing = picture.view.segments.is_empty() && picture.view.peak_reserved.get() == 0;
     matches!(picture.kind, SourceKind::Watched(_)) && picture.view.about.workload.is_empty() && nothing
 }
 
-/// Draws it over `area`, so long after the screen was opened.
+/// Draws the page over `area`, `elapsed` after the screen was opened.
 pub(crate) fn render(stage: &Stage<'_>, awaited: &AwaitedProgram, elapsed: Duration, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
     let SourceKind::Watched(name) = &stage.picture.kind else { return };
@@ -103,14 +103,14 @@ pub(crate) fn render(stage: &Stage<'_>, awaited: &AwaitedProgram, elapsed: Durat
     let quit = stage.keys.key_of(Action::Quit);
     let leaves = if ended { format!("{quit} closes") } else { format!("{quit} leaves; the program goes on") };
     tell(Token::Dim, "keys", &format!("{leaves} · {} help", stage.keys.key_of(Action::ToggleHelp)));
-    // What the program prints has what is left below, and a few rows of a small screen.
+    // The program's output takes what is left below, and a few rows of a small screen.
     let follows = awaited.output.is_some() && area.height >= SMALL;
     let most = area.height - if follows { LEAST_TAIL } else { 0 };
     let height = u16::try_from(rows.len()).unwrap_or(u16::MAX).saturating_add(2).min(most);
     let outer = Rect { height, ..area };
     let mut left = Rect { y: outer.bottom(), height: area.height - height, ..area };
     if follows {
-        // As high as what was printed, where what is to come has room below.
+        // As high as the output, if the list of screens fits below.
         let wanted = u16::try_from(awaited.printed.len()).unwrap_or(u16::MAX).saturating_add(2).max(LEAST_TAIL - 1);
         let below = if ended { 0 } else { TO_COME_ROWS };
         let tail =
@@ -133,10 +133,10 @@ pub(crate) fn render(stage: &Stage<'_>, awaited: &AwaitedProgram, elapsed: Durat
     }
 }
 
-/// Rows of what is to come, with its frame.
+/// How many rows the list of screens takes, with its frame.
 const TO_COME_ROWS: u16 = TO_COME.len() as u16 + 2;
 
-/// What the screens will show.
+/// Draws what the screens will show.
 fn to_come(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
     let title = vec![span(theme, Token::Title, "then you see")];
@@ -150,7 +150,7 @@ fn to_come(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     }
 }
 
-/// What the colours of the screens mean, as many as have room: what memory is for first, then where else reserved bytes stand.
+/// Draws what the colours mean, as many as fit: first the categories, then the other accounts.
 fn colours(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
     let categories = Category::ALL.into_iter().map(|of| (legend_of(of, theme), short_label(of)));
@@ -170,7 +170,7 @@ fn colours(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     }
 }
 
-/// The last lines of what the program prints, as many as have room.
+/// Draws the last lines of the program's output, as many as fit.
 fn printed(stage: &Stage<'_>, awaited: &AwaitedProgram, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
     let mut title = vec![span(theme, Token::Title, "its output")];

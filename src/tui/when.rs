@@ -1,10 +1,10 @@
-//! Which moment memory is shown of, in words: one for all screens.
+//! The moment whose memory all screens show, in words.
 
 use super::stage::Stage;
 use crate::model::Micros;
 use crate::source::{Moment, Picture, SourceKind};
 
-/// The mark of a moment that the keeper chose, in the header and on curves.
+/// The mark, in the header and on curves, of a moment that the keeper chose.
 pub(crate) const MARK: &str = "▼";
 
 /// The moment, as the end of a phrase: `at the peak of step 12`.
@@ -21,19 +21,19 @@ pub(crate) fn words(picture: &Picture) -> String {
     }
 }
 
-/// Where in the run a moment is, in pieces, the most telling first.
+/// The parts of a moment's position in the run, the most important first.
 pub(crate) struct RunPosition {
-    /// The step, or what there is in place of one: in full, and as short as it can be.
+    /// The step, or what replaces it: in full, and as short as possible.
     pub step: [String; 2],
-    /// The phase; empty where none is known.
+    /// The phase; empty if unknown.
     pub phase: &'static str,
-    /// The op; empty where none is known.
+    /// The op; empty if unknown.
     pub op: String,
 }
 
-/// What the step at the moment shown took, up to the begin of the next one; `None` where there is none.
+/// The duration of the step at the moment shown, up to the begin of the next; `None` if there is no step.
 pub(crate) fn took(picture: &Picture) -> Option<Micros> {
-    /// How far back it is looked for.
+    /// How many steps back it is searched for.
     const FURTHEST: u64 = 256;
     let (history, position) = (&picture.history, picture.place());
     let last = history.columns();
@@ -43,7 +43,7 @@ pub(crate) fn took(picture: &Picture) -> Option<Micros> {
     next?.time.0.checked_sub(column?.time.0).map(Micros)
 }
 
-/// Where in the run the moment shown is.
+/// The position of the moment shown in the run.
 pub(crate) fn place(stage: &Stage<'_>) -> RunPosition {
     let (picture, view) = (stage.picture, stage.shown);
     let step = view.steps.finished;
@@ -53,7 +53,7 @@ pub(crate) fn place(stage: &Stage<'_>) -> RunPosition {
         Moment::RunPeak if has_steps => format!("peak of the run {MARK} step {step}"),
         Moment::RunPeak => format!("peak {MARK}"),
         Moment::Failure | Moment::Cursor if !has_steps => format!("event {} of {}", view.position, picture.extent.end),
-        // What panels show of a moment between steps is the step that has ended.
+        // Between steps, panels show the step that has ended.
         Moment::Cursor if step > 0 && view.phase.is_none() && view.profiles.under_way.events == 0 => {
             format!("end of step {}", step - 1)
         }
@@ -62,14 +62,14 @@ pub(crate) fn place(stage: &Stage<'_>) -> RunPosition {
         _ => String::new(),
     };
     let under_way = &view.profiles.under_way;
-    // Between two phases it is the one that has ended, whose last op stands beside it. A stranger's program may say only some of its
-    // phases: between those anything may run.
+    // Between two phases, the phase that has ended is named, because its last op is beside it. A program may report
+    // only some of its phases; between those anything may run.
     let knows_all = view.about.history.is_none();
     let ended =
         || under_way.phases.iter().rev().filter(|_| under_way.events > 0 && knows_all).find_map(|(phase, _)| *phase);
     let phase = match view.phase.or_else(ended) {
         Some(phase) => phase.label(),
-        // A user's own loop may not say which phase it is in.
+        // A user's own loop may not report its phases.
         None if has_steps && under_way.events == 0 && knows_all => "between steps",
         None => "",
     };

@@ -1,4 +1,4 @@
-//! Remedies and flips in the words of the screen: with the keys that do them.
+//! Remedies and flips in the words of the screen, with their keys.
 
 use std::borrow::Cow;
 
@@ -12,26 +12,25 @@ use crate::session::{self, FlipDirection, Reach, Switch};
 use crate::source::SourceKind;
 use crate::units::Bytes;
 
-/// What to do for a remedy: the key that does it in a lab, the flag for a run of ours that is over, PyTorch's line for a user's
-/// own program.
+/// A remedy in words: with the key in a lab, the flag for a run of ours that is over, or PyTorch's line for a user's own program.
 pub(crate) fn remedy(stage: &Stage<'_>, remedy: &Remedy) -> String {
     match stage.picture.kind {
         SourceKind::Live => pressed(stage.keys, remedy, &|switch| {
             let setting = stage.picture.switches().get(switch.word())?;
             Some(setting.wanted.as_deref().unwrap_or(&setting.value).to_owned())
         }),
-        // A recording may be one of a program that was watched.
+        // A recording may be of a watched program.
         SourceKind::Recording(_) if stage.view().about.history.is_none() => session::in_flags(remedy),
         SourceKind::Recording(_) | SourceKind::Snapshot(_) | SourceKind::Watched(_) => in_program(stage, remedy),
     }
 }
 
-/// What to change in the program that is looked at.
+/// A remedy as a change of the program in view.
 pub(crate) fn in_program(stage: &Stage<'_>, remedy: &Remedy) -> String {
     session::in_program(remedy, stage.view().about.oldest_torch())
 }
 
-/// What to press for a remedy: `c (checkpoint on)`; `now` is what a switch is set to.
+/// The key to press for a remedy: `c (checkpoint on)`. `now` returns a switch's current value.
 fn pressed(keys: &Keymap, remedy: &Remedy, now: &dyn Fn(Switch) -> Option<String>) -> String {
     match remedy {
         Remedy::Flip { switch, value } => match Switch::named(switch) {
@@ -60,7 +59,7 @@ fn flip_to(keys: &Keymap, switch: Switch, value: &str, now: Option<&str>) -> Str
     let (action, label) = (Action::of_switch(switch), switch.label());
     match keys.key_of(action) {
         key if !key.is_empty() && switch.reach() == Reach::Written => format!("{key} ({value})"),
-        // A key goes from value to value.
+        // A key moves from value to value.
         key if !key.is_empty() => {
             let place = |value: &str| switch.values().iter().position(|known| *known == value);
             let presses = now.and_then(place).zip(place(value)).map(|(from, to)| {
@@ -68,7 +67,7 @@ fn flip_to(keys: &Keymap, switch: Switch, value: &str, now: Option<&str>) -> Str
                 (to + values - from) % values
             });
             match presses.unwrap_or(1) {
-                // One press more would undo it.
+                // One more press would undo it.
                 0 => keys.with_key(Action::TogglePause, &format!("{label} {value} is set")),
                 1 => format!("{key} ({label} {value})"),
                 presses => format!("{key}×{presses} ({label} {value})"),
@@ -78,7 +77,7 @@ fn flip_to(keys: &Keymap, switch: Switch, value: &str, now: Option<&str>) -> Str
     }
 }
 
-/// What can be done about a finding, in one sentence; empty where nothing need be done.
+/// The remedies of a finding in one sentence; empty if there is nothing to do.
 pub(crate) fn remedies(stage: &Stage<'_>, finding: &Finding) -> String {
     let words: Vec<String> = finding.remedies.iter().map(|one| remedy(stage, one)).collect();
     let choice = || words.join(" or ");
@@ -91,7 +90,7 @@ pub(crate) fn remedies(stage: &Stage<'_>, finding: &Finding) -> String {
     }
 }
 
-/// That nothing that was tried is worth it; `None` where there is a remedy, or nothing was tried yet.
+/// A sentence that no remedy that was tried is worth it; `None` if there is a remedy, or nothing was tried yet.
 pub(crate) fn no_remedy(stage: &Stage<'_>, finding: &Finding) -> Option<&'static str> {
     let was_tried = match finding.evidence {
         Evidence::Peak { .. } => stage.picture.known().weighed.is_some(),
@@ -103,7 +102,7 @@ pub(crate) fn no_remedy(stage: &Stage<'_>, finding: &Finding) -> Option<&'static
     (was_tried && finding.remedies.is_empty()).then_some("No remedy that was tried gains 1 % or more.")
 }
 
-/// What gives `cached` bytes back: `e returns them`.
+/// What releases `cached` bytes: `e returns them`.
 pub(crate) fn returns(stage: &Stage<'_>, cached: &str) -> String {
     match (stage.picture.is_live(), stage.keys.key_of(Action::EmptyCache)) {
         (true, key) if !key.is_empty() => format!("{key} returns {cached}"),
@@ -111,9 +110,9 @@ pub(crate) fn returns(stage: &Stage<'_>, cached: &str) -> String {
     }
 }
 
-/// What the flip just made did, and what can be done about it; `None` once it is no news, or before it was measured.
+/// What the last flip did, and what to do about it; `None` once it is not news any more, or before it was measured.
 pub(crate) fn news(stage: &Stage<'_>) -> Option<(String, String)> {
-    /// Steps that a flip is news for, with those that it is measured over.
+    /// For how many steps a flip is news, including the steps of its measurement.
     const STEPS: u64 = 24;
     let view = stage.picture.known();
     let effect = view.effects.last().filter(|_| !stage.hold.asks() && stage.hold.advises())?;
@@ -126,22 +125,22 @@ pub(crate) fn news(stage: &Stage<'_>) -> Option<(String, String)> {
     Some((told, remedy))
 }
 
-/// What the panel calls a switch.
+/// A switch's name in the panel.
 pub(crate) fn label(word: &str) -> &str {
     Switch::named(word).map_or(word, |switch| switch.label())
 }
 
-/// A flip as the panel words it: `AMP off → bf16`.
+/// A flip in the panel's words: `AMP off → bf16`.
 pub(crate) fn flip(flip: &Flip) -> String {
     format!("{} {} → {}", label(&flip.switch), value(&flip.from), value(&flip.to))
 }
 
-/// A switch's value: of a size without decimals that say nothing.
+/// A switch's value; a size without useless decimals.
 pub(crate) fn value(text: &str) -> Cow<'_, str> {
     if text.contains(".00 ") { text.replace(".00 ", " ").into() } else { text.into() }
 }
 
-/// A line of the log, in which a switch goes by the name that the panel has for it: a flip's line begins with its word.
+/// A line of the log, with the panel's name for a switch: a flip's line begins with the switch's word.
 pub(crate) fn logged(line: &LogLine) -> Cow<'_, str> {
     match line.text.split_once(' ') {
         Some((word, rest)) if line.level == Level::Switch => format!("{} {}", label(word), value(rest)).into(),
@@ -155,10 +154,10 @@ pub(crate) fn key_of<'a>(keys: &'a Keymap, word: &str) -> &'a str {
     if key.is_empty() { "·" } else { key }
 }
 
-/// What stands for a key at the mark of a failure.
+/// Replaces a key at the mark of a failure.
 pub(crate) const FAILED: &str = "!";
 
-/// What a mark says: its key, and a few words.
+/// The text of a mark: its key, and a few words.
 pub(crate) fn mark<'a>(keys: &'a Keymap, kind: &MarkKind) -> (&'a str, String) {
     match kind {
         MarkKind::Flip { switch, to } => (key_of(keys, switch), value(to).into_owned()),
@@ -169,7 +168,7 @@ pub(crate) fn mark<'a>(keys: &'a Keymap, kind: &MarkKind) -> (&'a str, String) {
     }
 }
 
-/// How something that lies over the screen is read and closed: ` · ? or Esc closes, j k scroll`.
+/// How a layer is read and closed: ` · ? or Esc closes, j k scroll`.
 pub(crate) fn how_to_read(keys: &Keymap, opened_by: Action) -> String {
     let closes: Vec<&str> = [opened_by, Action::Close]
         .map(|action| keys.key_of(action))
@@ -180,7 +179,7 @@ pub(crate) fn how_to_read(keys: &Keymap, opened_by: Action) -> String {
     format!(" · {} closes, {scroll} scroll", closes.join(" or "))
 }
 
-/// How a dialog is answered: ` · Enter keeps it, Esc leaves it`. What has no key, or no word, is left out.
+/// How a dialog is answered: ` · Enter keeps it, Esc leaves it`. Parts without a key or a word are left out.
 pub(crate) fn in_dialog(keys: &Keymap, apply: &str, cancel: &str) -> String {
     let said = [(DialogAction::Apply, apply), (DialogAction::Cancel, cancel)].map(|(action, word)| {
         let key = keys.key_of(Action::Dialog(action));
@@ -190,7 +189,7 @@ pub(crate) fn in_dialog(keys: &Keymap, apply: &str, cancel: &str) -> String {
     if said.is_empty() { String::new() } else { format!(" · {}", said.join(", ")) }
 }
 
-/// The last key of what a dialog is asked for, in words: where it has several, a character.
+/// The last key of a dialog action in words; if it has several, that is a character.
 fn last_key(keys: &Keymap, action: DialogAction) -> &str {
     let binding = keys.bindings().iter().find(|binding| binding.action == Action::Dialog(action));
     binding.and_then(|binding| binding.label.split(' ').next_back()).unwrap_or_default()

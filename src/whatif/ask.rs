@@ -1,4 +1,4 @@
-//! What is asked of the other allocator.
+//! The requests to the other allocator.
 
 use std::sync::Arc;
 
@@ -8,39 +8,39 @@ use super::start::Start;
 use vramlab_allocator::PoolId;
 use vramlab_allocator::units::{Address, Bytes, StreamId};
 
-/// One thing asked. Addresses are gone: they are the run's own.
+/// One request to the other allocator. It has no addresses, because they are the run's own.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Ask {
-    /// A block.
+    /// Allocates a block.
     Take { block: BlockNumber, size: Bytes, stream: StreamId },
-    /// It is given back, and usable at once.
+    /// Frees a block that is usable at once.
     Give(BlockNumber),
-    /// It is given back while another stream works on it.
+    /// Frees a block that another stream still uses.
     Lend(BlockNumber),
-    /// That stream is done.
+    /// The other stream has finished with the block.
     Done(BlockNumber),
-    /// A block that the run did not get.
+    /// A request that failed in the run.
     Try { size: Bytes, stream: StreamId },
-    /// For the next request the run's driver gave a segment.
+    /// The run's driver gave this segment for the next request.
     Offer { address: Address, size: Bytes },
     /// `empty_cache()`.
     EmptyCache,
-    /// The program has made its model: the cache was emptied and the peaks start over.
+    /// The program has built its model: the cache was emptied, and peaks start over.
     Settled,
     /// The program's first kernels are loaded.
     KernelsLoaded,
-    /// The most that may be reserved in the run.
+    /// The limit of the run changes.
     Limit(Option<Bytes>),
-    /// A step begins, behind so many steps and so many events.
+    /// A step begins, after this many steps and events.
     StepBegin { step: u64, position: u64 },
     /// A step ended.
     StepEnd { step: u64 },
-    /// Another run begins, whose segments lie there.
+    /// Another run begins, whose segments lie at these places.
     Begin(Places),
-    /// The history begins with this.
+    /// The history begins in this state.
     Start(Arc<Start>),
-    /// From here on blocks are taken from this pool.
+    /// From here on blocks are allocated from this pool.
     Pool(PoolId),
-    /// A private pool gives back its free memory: it has no user any more.
+    /// A private pool without users releases its free memory.
     ReleasePool(PoolId),
 }

@@ -1,4 +1,4 @@
-//! How blocks are told apart whose addresses are the run's own.
+//! Identifies blocks without addresses, which are the run's own.
 
-/// The number of a block while the run holds it; numbers are used again.
+/// The number of a block while the run holds it. Numbers are reused.
 pub(super) type BlockNumber = u32;

@@ -1,4 +1,4 @@
-//! Under what another allocator works, as a person writes it.
+//! The conditions of another allocator, in the form in which a person writes them.
 
 use std::fmt;
 
@@ -7,22 +7,22 @@ use thiserror::Error;
 use vramlab_allocator::units::Bytes;
 use vramlab_allocator::{DeviceMemory, Settings, SettingsError, TorchVersion, setting_entries};
 
-/// Our own words beside PyTorch's.
+/// Keys of our own, in addition to PyTorch's.
 const LIMIT: &str = "limit";
 const EMPTY_CACHE_EVERY: &str = "empty_cache_every";
-/// PyTorch's, which acts beside a limit alone.
+/// A key of PyTorch's that has an effect only with a limit.
 const GARBAGE: &str = "garbage_collection_threshold";
 
-/// Under what another allocator works.
+/// The conditions of another allocator.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conditions {
     /// The allocator's settings.
     pub settings: Settings,
-    /// The most that may be reserved; `None`: what the run allows.
+    /// The most that may be reserved; `None` for the run's own limit.
     pub limit: Option<Bytes>,
-    /// What the device has, and how much of it is free before the run; `None`: not known, and always enough.
+    /// The device's memory, and how much was free before the run; `None` if unknown, and always enough.
     pub device: Option<DeviceMemory>,
-    /// Steps after which the program empties the cache, each time; `None`: only when the run did.
+    /// The program empties the cache each time after this many steps; `None` for only when the run did.
     pub empty_cache_every: Option<u64>,
     text: Box<str>,
 }
@@ -30,16 +30,16 @@ pub struct Conditions {
 /// Why conditions are refused.
 #[derive(Debug, Error)]
 pub enum ConditionsError {
-    /// PyTorch would refuse them too.
+    /// PyTorch refuses the settings.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// A limit that is no size.
+    /// The limit is not a size.
     #[error("limit: {0}")]
     Limit(String),
-    /// No number of steps.
+    /// Not a number of steps.
     #[error("empty_cache_every takes a number of steps from 1 on, such as empty_cache_every:10")]
     EmptyCacheEvery,
-    /// A share of an unknown amount.
+    /// A share of an unknown amount of memory.
     #[error("the memory of the device is not known, nor what a share of it is; give limit:8GiB instead")]
     UnknownDevice,
 }
@@ -52,18 +52,18 @@ impl Default for Conditions {
 }
 
 impl Conditions {
-    /// Memory of an unknown device: more than any has.
+    /// The memory of an unknown device: more than any device has.
     const ENOUGH: Bytes = Bytes(1 << 40);
 
-    /// Some settings, on a device that has enough.
+    /// These settings on a device with enough memory.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let text = settings.text().into();
         Self { settings, limit: None, device: None, empty_cache_every: None, text }
     }
 
-    /// Reads PyTorch's configuration string (`expandable_segments:True,max_split_size_mb:128`), and beside its keys
-    /// `limit:8GiB` and `empty_cache_every:10` (steps).
+    /// Reads PyTorch's configuration string (`expandable_segments:True,max_split_size_mb:128`). Besides PyTorch's keys,
+    /// it may have `limit:8GiB` and `empty_cache_every:10` (in steps).
     ///
     /// # Errors
     /// [`ConditionsError`]. A share of the device's memory needs `device`.
@@ -71,7 +71,7 @@ impl Conditions {
         Self::parse_for(TorchVersion::default(), text, device)
     }
 
-    /// The same for the allocator of another version of PyTorch.
+    /// Like [`Conditions::parse`], for the allocator of another version of PyTorch.
     ///
     /// # Errors
     /// [`ConditionsError`].
@@ -97,20 +97,20 @@ impl Conditions {
         Ok(conditions)
     }
 
-    /// What was read.
+    /// The text that was read.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Whether they name a limit of their own: the run's is not followed then.
+    /// True if they name their own limit. The run's limit is then ignored.
     #[must_use]
     pub fn bounds_memory(&self) -> bool {
         self.limit.is_some() || self.has_share()
     }
 
-    /// Whether a run comes to the same under these as under `others`, where it reserved at most `reserved`: they differ in that garbage
-    /// is collected here, and there is none to collect before more is reserved.
+    /// True if a run that reserved at most `reserved` gives the same result under these conditions as under `others`:
+    /// they differ only in garbage collection, and nothing is collected below that amount.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "PyTorch computes the threshold in floating point")]
     pub fn collect_nothing_beside(&self, others: &Self, reserved: Bytes) -> bool {
@@ -136,7 +136,7 @@ impl Conditions {
     }
 }
 
-/// As it was written; PyTorch's defaults have a word.
+/// The conditions as they were written; PyTorch's defaults have a word.
 impl fmt::Display for Conditions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(if self.text.is_empty() { "PyTorch's defaults" } else { &self.text })

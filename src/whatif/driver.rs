@@ -1,4 +1,4 @@
-//! The driver that the other allocator asks.
+//! The driver behind the other allocator.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,19 +7,19 @@ use vramlab_allocator::{DeviceMemory, EventToken, OutOfDeviceMemory, Seed, Segme
 
 use super::block_number::BlockNumber;
 
-/// Where segments lie.
+/// Where segments are placed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Places {
-    /// Where the driver that vramlab's devices follow puts them.
+    /// Where vramlab's simulated driver places them.
     #[default]
     Simulated,
-    /// Where the history shows them, as long as it shows one of the size that is asked for.
+    /// Where the history has them, as long as it has one of the requested size.
     Recorded,
 }
 
-/// Marks the streams that stand for "all that this block waits for". No stream handle (a pointer) is so large.
+/// Marks the streams that stand for "whatever this block waits for". No stream handle (a pointer) is that large.
 const WAITING: u64 = 1 << 63;
-/// Places of its own lie above all that a history shows.
+/// The driver's own places lie above all addresses in a history.
 const OWN: u64 = 1 << 56;
 
 /// The stream that a block waits for.
@@ -27,15 +27,15 @@ pub(super) const fn waiting_stream(block: BlockNumber) -> StreamId {
     StreamId(WAITING | block as u64)
 }
 
-/// Memory in name only. Streams are done with a block when the run says so.
+/// A driver without real memory. Streams finish with a block when the run says so.
 #[derive(Clone, Debug)]
 pub(super) struct Driver {
     simulated: SimulatedDriver,
-    /// Segments that lie where the history shows them: their end, and the simulated place that counts for them.
+    /// Segments placed where the history has them: their end, and the simulated place that counts for them.
     recorded: BTreeMap<Address, (Address, Address)>,
-    /// Ranges of expandable segments that lie where the history has them: they were there when it began.
+    /// Ranges of expandable segments placed where the history has them, because they existed when it began.
     ranges: BTreeSet<Address>,
-    /// What the run's driver gave for the request under way.
+    /// The segment that the run's driver gave for the current request.
     offer: Option<(Address, Bytes)>,
     done: Option<EventToken>,
     places: Places,
@@ -54,7 +54,7 @@ impl Driver {
         }
     }
 
-    /// A driver that gave what `seed` holds, where the history has it; `None` if the device has not that much.
+    /// A driver that has already given the memory in `seed`, at the history's addresses; `None` if the device has less memory.
     pub fn holding(memory: DeviceMemory, seed: &Seed) -> Option<Self> {
         let mut driver = Self::new(memory, Places::Recorded);
         for segment in &seed.segments {
@@ -74,17 +74,17 @@ impl Driver {
         self.simulated.load_kernels();
     }
 
-    /// The run's driver gave this for the request that follows, or nothing.
+    /// Sets the segment that the run's driver gave for the next request; `None` if it gave none.
     pub const fn offer(&mut self, offer: Option<(Address, Bytes)>) {
         self.offer = offer;
     }
 
-    /// The stream that `block` waits for is done; with `None` no stream is.
+    /// Marks the stream that `block` waits for as done; `None` marks no stream.
     pub fn done(&mut self, block: Option<BlockNumber>) {
         self.done = block.map(|block| EventToken(u64::from(block)));
     }
 
-    /// Whether nothing that lies where the history shows it overlaps.
+    /// True if no segment placed by the history overlaps.
     fn is_clear(&self, address: Address, end: Address) -> bool {
         end.0 < OWN && self.recorded.range(..end).next_back().is_none_or(|(_, (end, _))| *end <= address)
     }
@@ -120,7 +120,7 @@ impl SegmentSource for Driver {
 
     fn reserve_range(&mut self, size: Bytes) -> Result<Address, OutOfDeviceMemory> {
         let base = self.simulated.reserve_range(size)?;
-        // Where simulated ranges begin one of the history may lie.
+        // A range of the history may lie where simulated ranges begin.
         Ok(if self.ranges.is_empty() { base } else { Address(base.0 + OWN) })
     }
 

@@ -4,12 +4,12 @@ use serde::Serialize;
 
 use vramlab_allocator::units::Bytes;
 
-/// Figures of an allocator at one event: predicted, not run.
+/// Figures of an allocator at one event, predicted and not run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Figures {
     /// Bytes held from the driver.
     pub reserved: Bytes,
-    /// Bytes of blocks handed out.
+    /// Bytes of allocated blocks.
     pub allocated: Bytes,
     /// Highest reserved so far.
     pub peak_reserved: Bytes,
@@ -17,21 +17,21 @@ pub struct Figures {
     pub peak_allocated: Bytes,
     /// Free bytes that `empty_cache` could not return.
     pub stranded: Bytes,
-    /// Segments, and of expandable ranges runs of mapped pages.
+    /// The number of segments, where each run of mapped pages in an expandable range counts as one.
     pub segments: u64,
     /// Calls that took memory from the driver.
     pub segments_allocated: u64,
-    /// Calls that gave memory back to it.
+    /// Calls that returned memory to the driver.
     pub segments_freed: u64,
     /// Requests that gave all cached memory back and tried once more.
     pub retries: u64,
     /// Requests that failed.
     pub ooms: u64,
-    /// Requests that failed in the run and would have been served.
+    /// Requests that failed in the run but would have been served here.
     pub served: u64,
 }
 
-/// The figures of a step.
+/// The peaks of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepPeaks {
     /// Most that was allocated.

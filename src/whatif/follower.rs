@@ -1,4 +1,4 @@
-//! An allocator under other conditions that follows a run as it goes.
+//! An allocator under other conditions that follows a run as it proceeds.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use vramlab_allocator::units::{Address, Bytes, DeviceIndex, StreamId};
 use vramlab_allocator::{BlockSnapshot, BlockState};
 use vramlab_model::{BlockView, Category, Event, History, NameId, Occupancy, SegmentView};
 
-/// A block that the run holds when following begins.
+/// A block that the run holds when the follower begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockAtStart {
-    /// Where the run has it.
+    /// Its address in the run.
     pub address: Address,
     /// Bytes asked for.
     pub requested: Bytes,
@@ -26,14 +26,14 @@ pub struct BlockAtStart {
     pub stream: StreamId,
 }
 
-/// A ghost: another allocator beside a run, asked what the run's own is asked.
+/// A ghost: another allocator that gets the same requests as the run's own.
 #[derive(Clone, Debug)]
 pub struct Follower {
     reader: Reader,
     player: Player,
-    /// Steps of the run that it has not seen.
+    /// Steps of the run before the follower began.
     since: u64,
-    /// What was held before a history of PyTorch's began.
+    /// Memory assumed to have been held before a recorded history of PyTorch began.
     past: AssumedPast,
 }
 
@@ -49,17 +49,17 @@ impl Follower {
         }
     }
 
-    /// Follows a run that is known from its first event on, and begins as a replay of it does: what its history does not tell of
-    /// before it began was concluded from all of it. `conditions` are those of [`RecordedRun::under`].
+    /// Follows a run that is known from its first event on. It begins like a replay of the run: what existed before the
+    /// history was concluded from the whole history. `conditions` come from [`RecordedRun::under`].
     #[must_use]
     pub fn again(recorded: &RecordedRun, conditions: &Conditions) -> Self {
         Self { past: recorded.program.past(), ..Self::new(conditions, Places::default(), recorded.facts.device) }
     }
 
-    /// Follows a run that is under way behind `position` events, of which nothing is known but what it holds now: `held` in the
-    /// order in which the blocks were taken. They are asked for in that order, as if they had been all.
+    /// Follows a run from `position` on, with no knowledge of its past except the blocks that it holds: `held`, in the
+    /// order of their allocation. They are requested in that order, as if there had been no others.
     ///
-    /// `limit` is the run's; `steps` are finished, and `columns` of its history begun.
+    /// `limit` is the run's. The run has finished `steps` steps, and its history has `columns` columns.
     #[must_use]
     pub fn begin(
         conditions: &Conditions,
@@ -99,38 +99,38 @@ impl Follower {
         });
     }
 
-    /// Events that it has followed, and those before it began.
+    /// The number of events followed, including those before the follower began.
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.reader.position()
     }
 
-    /// Under what it works.
+    /// The conditions.
     #[must_use]
     pub const fn conditions(&self) -> &Conditions {
         self.player.conditions()
     }
 
-    /// Steps of the run that were finished when it began.
+    /// The number of the run's steps that were finished when the follower began.
     #[must_use]
     pub const fn since(&self) -> u64 {
         self.since
     }
 
-    /// Steps of the run that have ended.
+    /// The number of the run's steps that have ended.
     #[must_use]
     pub const fn finished(&self) -> u64 {
         self.player.finished()
     }
 
-    /// Where the blocks come from that were there when it began: [`StartState::Anew`] is an estimate.
+    /// The origin of the blocks that existed when the follower began; [`StartState::Anew`] is an estimate.
     #[must_use]
     pub const fn starting(&self) -> StartState {
         self.player.starting()
     }
 
-    /// Where everything stands now. Blocks are what they are in `run`, the run's own segments at the same event. Costs a look at
-    /// every block.
+    /// The current memory. Blocks have the names and categories that they have in `run`, the run's own segments at the
+    /// same event. Visits every block.
     #[must_use]
     pub fn occupancy(&self, run: &[SegmentView]) -> Occupancy {
         let mut known: HashMap<Address, BlockView> = HashMap::new();
@@ -148,7 +148,7 @@ impl Follower {
                 size: block.size,
                 requested: block.requested,
                 pending: block.state == BlockState::ActivePendingFree,
-                // Who waits for another stream is not named any more.
+                // The category of a block that waits for another stream is no longer known.
                 category: Category::Other,
                 name: NameId::NONE,
                 op: NameId::NONE,
@@ -178,14 +178,14 @@ impl Follower {
         Occupancy::of(segments.collect())
     }
 
-    /// Its figures now. Costs a look at every free block.
+    /// The current figures. Visits every free block.
     #[must_use]
     pub fn figures(&self) -> Figures {
         self.player.figures()
     }
 
-    /// Peaks of reserved, and what was stranded at its end, of every step: in the columns of the run's own history. Those before
-    /// it began are empty.
+    /// The reserved peak of every step, and the stranded bytes at its end, in the columns of the run's own history.
+    /// Columns before the follower began are empty.
     #[must_use]
     pub const fn history(&self) -> &History {
         self.player.history()

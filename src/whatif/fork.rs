@@ -1,4 +1,4 @@
-//! What would come of a change in the middle of a run: the cache given back, other settings from there on.
+//! What a change in the middle of a run would do: an emptied cache, or other settings from there on.
 
 use super::ask::Ask;
 use super::conditions::Conditions;
@@ -6,20 +6,20 @@ use super::player::Player;
 use super::program::Program;
 use vramlab_allocator::units::Bytes;
 
-/// The peaks of reserved, from a step on.
+/// The reserved peaks from a step on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForkPeaks {
-    /// As it was.
+    /// Without a change.
     pub plain: Bytes,
-    /// With the cache given back before the step.
+    /// With the cache emptied before the step.
     pub emptied: Bytes,
-    /// With other settings put in force and the cache given back, as both keys would.
+    /// With other settings in force and the cache emptied, as both keys would do.
     pub changed: Option<Bytes>,
 }
 
 impl Program {
-    /// Replays the run under its own conditions up to the begin of a step, and from there on three ways: as it was, with the
-    /// cache given back, and with `settings` in force as well. `None` where that step is not in it.
+    /// Replays the run under its own conditions up to the beginning of a step, and from there in three ways: unchanged,
+    /// with an emptied cache, and in addition with `settings` in force. `None` if the run has no such step.
     #[must_use]
     pub fn forked(&self, own: &Conditions, step: u64, settings: Option<&str>) -> Option<ForkPeaks> {
         let begins = |ask: &Ask| matches!(ask, Ask::StepBegin { step: of, .. } if *of == step);

@@ -1,29 +1,30 @@
-//! What if: another allocator, fed with the requests that a run made.
+//! What if: another allocator gets the requests that a run made.
 //!
-//! * [`Conditions`]: its settings and bounds, from a text in PyTorch's syntax.
+//! * [`Conditions`]: settings and limits, from a text in PyTorch's syntax.
 //! * [`Follower`]: follows a stream of events, a ghost beside the run.
-//! * [`Program`]: the requests of a stream, read once and replayed under as many conditions as wanted ([`predict`]).
+//! * [`Program`]: the requests of a stream, read once and replayed under any number of conditions ([`predict`]).
 //! * [`ForkPeaks`]: what a change in the middle of a run would have done.
-//! * [`RecordedRun`]: a whole run, its figures beside its requests.
-//! * [`Repeater`]: steps that repeat, asked one after the other; [`StepsWriter`] reads them, [`StepLikeness`] tells them by
-//!   those of a model with fewer layers.
-//! * [`Tuning`]: settings that were tried on a program, and which of them nothing beats; [`smallest_limit`].
+//! * [`RecordedRun`]: a whole run, with its figures and its requests.
+//! * [`Repeater`]: plays steps that repeat, one after the other. [`StepsWriter`] reads them, and [`StepLikeness`]
+//!   derives them from the steps of a model with fewer layers.
+//! * [`Tuning`]: settings that were tried on a program, and which of them are not beaten by any other; [`smallest_limit`].
 //!
-//! Of a stream only what the program asked counts: blocks taken and given back, `empty_cache`, the limit, steps. What the
-//! run's own allocator did about it (segments, retries) is not asked again. Under the conditions of the run itself the
-//! figures are the run's own at the end of every step.
+//! Only the program's own calls in a stream count: allocations and frees, `empty_cache`, the limit, steps. The
+//! reactions of the run's own allocator (segments, retries) are not repeated. Under the run's own conditions the
+//! figures at the end of every step are the run's own.
 //!
-//! # What a stream does not tell
+//! # What a stream does not show
 //!
-//! * **When another stream was done with a block.** Its bytes can be used again when they could in the run. Where a request
-//!   made the run wait for all streams, they can from that request on; one that a request under these conditions waits for
-//!   is usable at once.
-//! * **The memory of the device**, unless it is given ([`Conditions::device`]): then only a limit makes a request fail.
-//! * **Where the driver puts segments** decides which of two free blocks of one size is used. Streams of vramlab come from a
-//!   driver that is simulated, and the same one answers here ([`Places::Simulated`]); the history of a stranger's GPU
-//!   shows its places ([`Places::Recorded`]), which are taken while a request asks the driver for the same size as it did then.
-//! * **What the program would have done about a failure.** A request that fails here and did not in the run is left out, with its
-//!   block; one that failed in the run and does not here is given back at once, as the run gave its step up.
+//! * **When another stream had finished with a block.** The block can be reused when it could in the run. If a request
+//!   made the run wait for all streams, its blocks can be reused from that request on. A block that a request under
+//!   these conditions waits for is usable at once.
+//! * **The device's memory**, unless it is given ([`Conditions::device`]). Without it only a limit makes requests fail.
+//! * **Where the driver places segments**, which decides between two free blocks of one size. vramlab's own streams
+//!   come from a simulated driver, and the same driver is used here ([`Places::Simulated`]). The history of a real GPU
+//!   shows its places ([`Places::Recorded`]), which are used as long as a request asks the driver for the same size as
+//!   in the history.
+//! * **How the program would have reacted to a failure.** A request that fails here but not in the run is left out,
+//!   with its block. A request that failed in the run but not here is freed at once, because the run gave up its step.
 
 mod ask;
 mod block_number;

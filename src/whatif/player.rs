@@ -1,4 +1,4 @@
-//! Plays what a program asked on another allocator.
+//! Plays a program's requests on another allocator.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use vramlab_allocator::{
 };
 use vramlab_model::{Column, History, Micros};
 
-/// Calls of the driver so far.
+/// The number of driver calls so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct DriverCalls {
     taken: i64,
@@ -27,21 +27,21 @@ impl DriverCalls {
     }
 }
 
-/// Another allocator, and what it made of what was asked so far.
+/// Another allocator, and the results of the requests so far.
 #[derive(Clone, Debug)]
 pub(super) struct Player {
     conditions: Conditions,
     places: Places,
     allocator: CachingAllocator<Driver>,
-    /// Where it put each block; `None` where it could not serve it.
+    /// The address of each block; `None` if the allocator could not serve it.
     blocks: Vec<Option<Address>>,
     history: History,
     finished: u64,
     served: u64,
-    /// The pool that blocks are taken from, and the private ones that were met.
+    /// The pool that blocks are allocated from, and the private pools seen so far.
     pool: PoolId,
     pools: BTreeSet<PoolId>,
-    /// What it took to reach the state in which the history begins: memory from the driver, memory back, retries, failures.
+    /// What it took to reach the state in which the history begins: driver allocations, driver frees, retries, failures.
     before: [i64; 4],
     starting: StartState,
 }
@@ -72,12 +72,12 @@ impl Player {
         allocator
     }
 
-    /// Puts a configuration string in force from here on; false where PyTorch would refuse it.
+    /// Puts a configuration string in force from here on. Returns false if PyTorch would refuse it.
     pub fn change(&mut self, settings: &str) -> bool {
         self.allocator.apply_settings(settings).is_ok()
     }
 
-    /// So many steps were finished, and columns of history begun, before this began.
+    /// Notes how many steps were finished, and how many columns the history had, before the player began.
     pub fn begin_after(&mut self, finished: u64, columns: u64) {
         self.finished = finished;
         for _ in 0..columns {
@@ -86,7 +86,7 @@ impl Player {
         }
     }
 
-    /// Peaks and stranded memory of every step, column by column beside the run's own.
+    /// The peaks and stranded bytes of every step, column by column like the run's own history.
     pub const fn history(&self) -> &History {
         &self.history
     }
@@ -95,12 +95,12 @@ impl Player {
         &self.conditions
     }
 
-    /// Steps that it has seen the end of, and those before it began.
+    /// The number of steps that have ended, including those before the player began.
     pub const fn finished(&self) -> u64 {
         self.finished
     }
 
-    /// Held from the driver now.
+    /// Bytes held from the driver now.
     pub fn reserved(&self) -> Bytes {
         self.allocator.reserved()
     }
@@ -111,7 +111,7 @@ impl Player {
             Ask::Take { block, size, stream } => self.take(block, size, stream),
             Ask::Give(block) => {
                 if let Some(address) = self.given(block) {
-                    // It was handed out by this allocator.
+                    // This allocator allocated the address, so freeing it can't fail.
                     let _ = self.allocator.free(address);
                 }
             }
@@ -211,14 +211,14 @@ impl Player {
         self.allocator.malloc(size, stream).ok().map(|allocation| allocation.address)
     }
 
-    /// From a private pool, which has one user as long as the run's gives nothing back.
+    /// Allocates from a private pool. The pool has one user until the run's own pool releases memory.
     #[cold]
     fn malloc_private(&mut self, size: Bytes, stream: StreamId) -> Option<Address> {
         let pool = self.pool;
         if self.pools.insert(pool) {
             self.allocator.create_pool(pool);
         }
-        // Those of captured graphs have their number in front.
+        // The pools of captured graphs have a non-zero first number.
         self.allocator.begin_diversion(Diversion { pool, stream: None, capture: pool.0 != 0 });
         let taken = self.allocator.malloc(size, stream).ok().map(|allocation| allocation.address);
         self.allocator.end_diversion(pool);
@@ -233,12 +233,12 @@ impl Player {
         self.allocator.empty_pool(pool);
     }
 
-    /// A step begins, and its peaks.
+    /// Begins a step and its peaks.
     pub fn begin_step(&mut self) {
         self.allocator.reset_peak_statistics();
     }
 
-    /// It ended, with these figures.
+    /// Ends a step and returns its peaks.
     pub fn end_step(&mut self) -> StepPeaks {
         self.finished += 1;
         let statistics = self.allocator.statistics();
@@ -252,20 +252,20 @@ impl Player {
         peaks
     }
 
-    /// Requests that failed.
+    /// The number of requests that failed.
     pub fn failures(&self) -> u64 {
         count(self.allocator.statistics().num_ooms)
     }
 
-    /// What it took from the driver and gave back, in calls.
+    /// The number of calls that took memory from the driver and returned it.
     pub const fn driver_calls(&self) -> DriverCalls {
         let statistics = self.allocator.statistics();
         DriverCalls { taken: statistics.num_device_alloc, given_back: statistics.num_device_free }
     }
 
-    /// Whether small and large requests know nothing of each other while none fails, and a pool that got everything back which it
-    /// gave since is as it was: the ages by which garbage is collected tell that it was used, and so does the order of free blocks in
-    /// PyTorch 2.12.
+    /// True if small and large requests don't affect each other as long as none fails, and a pool whose blocks were all
+    /// freed is as before. Garbage collection (by the ages of blocks) and the order of free blocks in PyTorch 2.12
+    /// depend on earlier use.
     pub fn pools_are_apart(&self) -> bool {
         let settings = self.allocator.settings();
         settings.garbage_collection_threshold <= 0.0
@@ -274,35 +274,35 @@ impl Player {
             && settings.torch() != TorchVersion::V2_12
     }
 
-    /// What it can surely still have of the driver.
+    /// Bytes that the driver can certainly still give.
     pub fn room(&self) -> Bytes {
         let free = self.allocator.source().memory().free;
         let allowed = self.allocator.limit().map(|limit| limit.saturating_sub(self.allocator.reserved()));
         allowed.map_or(free, |allowed| allowed.min(free))
     }
 
-    /// The size of a small block that serves so many bytes.
+    /// The size of a small block for `size` bytes.
     pub fn rounded(&self, size: Bytes) -> Bytes {
         if size == Bytes::ZERO { size } else { round(size, &self.allocator.settings().roundup_power2_divisions) }
     }
 
-    /// A block has another number from here on.
+    /// Changes the number of a block.
     pub fn rename(&mut self, from: BlockNumber, to: BlockNumber) {
         let address = self.given(from);
         self.keep(to, address);
     }
 
-    /// Where the blocks come from that were there when it began.
+    /// The origin of the blocks that existed when the player began.
     pub const fn starting(&self) -> StartState {
         self.starting
     }
 
-    /// Blocks were there when it began, and were requested again.
+    /// Notes that the blocks from before were requested again.
     pub const fn begin_anew(&mut self) {
         self.starting = StartState::Anew;
     }
 
-    /// What the run held when its history began.
+    /// Begins with what the run held when its history began.
     fn begin(&mut self, start: &Start) {
         if start.could_be_under(&self.conditions.settings) && self.hold(start) {
             self.starting = StartState::Recorded;
@@ -312,7 +312,7 @@ impl Player {
         }
     }
 
-    /// Holds just that, where the history has it; false if the device has not that much.
+    /// Holds exactly that, at the history's addresses. Returns false if the device has less memory.
     fn hold(&mut self, start: &Start) -> bool {
         let memory = self.conditions.memory();
         let seed = start.seed(memory.total);
@@ -330,7 +330,7 @@ impl Player {
         true
     }
 
-    /// Requests the blocks again that it held, as if they had been all but what is gone.
+    /// Requests the held blocks again, as if these and the assumed past had been all.
     pub fn make(&mut self, start: &Start) {
         let (mut gone, mut full, mut failed) = (Vec::new(), false, 0);
         for made in start.made() {
@@ -339,7 +339,7 @@ impl Player {
                     self.pool = pool;
                     self.take(block, requested, stream);
                     if self.blocks[block as usize].is_none() {
-                        // Not all of it was there at once, then.
+                        // The device can't hold all of it, so it did not exist at the same time.
                         full = true;
                         gone.drain(..).for_each(|address| self.give(address));
                         self.take(block, requested, stream);
@@ -371,16 +371,16 @@ impl Player {
     }
 
     fn give(&mut self, address: Address) {
-        // It was handed out by this allocator.
+        // This allocator allocated the address, so freeing it can't fail.
         let _ = self.allocator.free(address);
     }
 
-    /// Where it has a block; `None` where it could not serve it.
+    /// The address of a block; `None` if the allocator could not serve it.
     pub fn place_of(&self, block: BlockNumber) -> Option<Address> {
         *self.blocks.get(block as usize)?
     }
 
-    /// All segments with their blocks, those of expandable ranges with the size of a page.
+    /// All segments with their blocks; for expandable ranges, also the page size.
     pub fn segments(&self) -> impl Iterator<Item = (SegmentSnapshot, Option<Bytes>)> {
         let page = |segment: &SegmentSnapshot| page_size(segment.pool, self.allocator.settings());
         self.allocator.segments().into_iter().map(move |segment| {
@@ -389,17 +389,17 @@ impl Player {
         })
     }
 
-    /// Where the block lies that is given back, if it was ever served.
+    /// The address of a block that is freed, if it was ever served.
     fn given(&mut self, block: BlockNumber) -> Option<Address> {
         self.blocks.get_mut(block as usize)?.take()
     }
 
-    /// Handed out now.
+    /// Bytes of allocated blocks.
     pub fn allocated(&self) -> Bytes {
         bytes(self.allocator.statistics().allocated_bytes.all.current)
     }
 
-    /// Costs a look at every free block.
+    /// The figures. Visits every free block.
     pub fn figures(&self) -> Figures {
         let statistics = self.allocator.statistics();
         Figures {

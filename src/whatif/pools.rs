@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 use vramlab_allocator::PoolId;
 use vramlab_allocator::units::{Address, Bytes};
 
-/// Segments and pages of private pools, as the run has them now.
+/// The run's current segments and pages of private pools.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PrivateMemory {
-    /// What the driver gave last: whose it is, the next event may tell.
+    /// The memory that the driver gave last. The next event may tell which pool owns it.
     last: Option<(Address, Address)>,
-    /// Ends and owners, by the first byte. Empty in most runs.
+    /// Ends and owners by the first byte. Empty in most runs.
     pieces: BTreeMap<Address, (Address, PoolId)>,
 }
 
 impl PrivateMemory {
-    /// The driver gave memory. It is the default pools' unless [`Self::own`] follows.
+    /// Notes that the driver gave memory. It belongs to the default pools unless [`Self::own`] follows.
     pub fn grow(&mut self, address: Address, size: Bytes) {
         if !self.pieces.is_empty() {
             self.release(address, size);
@@ -23,14 +23,14 @@ impl PrivateMemory {
         self.last = address.0.checked_add(size.0).map(|end| (address, Address(end)));
     }
 
-    /// What was given last belongs to a private pool.
+    /// Notes that the last memory belongs to a private pool.
     pub fn own(&mut self, address: Address, pool: PoolId) {
         if let Some((start, end)) = self.last.filter(|(start, _)| *start == address && !pool.is_default()) {
             self.pieces.insert(start, (end, pool));
         }
     }
 
-    /// Memory went back; the private pool that gave it.
+    /// Notes that memory was released. Returns the private pool that released it.
     pub fn release(&mut self, address: Address, size: Bytes) -> Option<PoolId> {
         if self.pieces.is_empty() {
             return None;
@@ -79,11 +79,11 @@ mod tests {
         memory.own(at(20), pool);
         memory.own(at(0), pool);
         assert_eq!([0, 19, 20, 39, 40].map(|mib| memory.pool_of(at(mib)) == pool), [false, false, true, true, false]);
-        // Pages go back from the middle.
+        // Pages are released in the middle.
         assert_eq!(memory.release(at(24), Bytes::mib(4)), Some(pool));
         assert_eq!([20, 23, 24, 27, 28].map(|mib| memory.pool_of(at(mib)) == pool), [true, true, false, false, true]);
         assert_eq!(memory.release(at(0), size), None);
-        // Something else lies there now.
+        // Other memory lies there now.
         memory.grow(at(20), size);
         assert_eq!(memory.pool_of(at(21)), PoolId::DEFAULT);
     }

@@ -13,26 +13,26 @@ use vramlab_allocator::Settings;
 use vramlab_allocator::units::{Bytes, DeviceIndex};
 use vramlab_model::{Event, History};
 
-/// What a program asked of its allocator, without addresses: about 32 bytes a request.
+/// A program's requests to its allocator, without addresses: about 32 bytes per request.
 #[derive(Clone, Debug, Default)]
 pub struct Program {
     asks: Vec<Ask>,
     places: Places,
 }
 
-/// The figures that a program would have had under some conditions.
+/// The figures that a program would have under some conditions.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// At the end.
+    /// The figures at the end.
     pub figures: Figures,
-    /// Peaks of reserved, and what was stranded at its end, of every step.
+    /// The reserved peak of every step, and the stranded bytes at its end.
     pub history: History,
-    /// Steps that ended.
+    /// The number of steps that ended.
     pub steps: u64,
 }
 
 impl Program {
-    /// What the program on `device` asked, out of the events of its run.
+    /// The requests of the program on `device`, from the events of its run.
     #[must_use]
     pub fn of<'a>(events: impl IntoIterator<Item = &'a Event>, device: DeviceIndex, places: Places) -> Self {
         let mut writer = ProgramWriter::new(device, places);
@@ -40,19 +40,19 @@ impl Program {
         writer.finish()
     }
 
-    /// Things asked in all.
+    /// The number of requests.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.asks.len()
     }
 
-    /// Nothing was asked.
+    /// True if there are no requests.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.asks.is_empty()
     }
 
-    /// Where a replay under `conditions` starts.
+    /// The state in which a replay under `conditions` starts.
     #[must_use]
     pub fn starting(&self, conditions: &Conditions) -> StartState {
         match self.start() {
@@ -62,29 +62,29 @@ impl Program {
         }
     }
 
-    /// What was held where the history begins: blocks, and their bytes as they were asked for.
+    /// What was held when the history began: the number of blocks and the bytes requested for them.
     #[must_use]
     pub fn held_at_start(&self) -> (u64, Bytes) {
         let blocks = self.start().map_or(&[][..], |start| &start.blocks);
         (blocks.len() as u64, blocks.iter().map(|early| early.requested).sum())
     }
 
-    /// All of it, in order.
+    /// All requests in order.
     pub(super) fn asks(&self) -> &[Ask] {
         &self.asks
     }
 
-    /// Where the driver puts segments.
+    /// Where the driver places segments.
     pub(super) const fn places(&self) -> Places {
         self.places
     }
 
-    /// What is thought to have been held before the history began, beside what was held then.
+    /// Memory assumed to have been held before the history began, in addition to what was held then.
     pub(super) fn past(&self) -> AssumedPast {
         self.start().map(|start| start.past).unwrap_or_default()
     }
 
-    /// It stands among the first requests, or nowhere.
+    /// The starting state, if there is one. It is among the first requests.
     fn start(&self) -> Option<&Start> {
         self.asks.iter().find_map(|ask| match ask {
             Ask::Start(start) => Some(&**start),
@@ -92,7 +92,8 @@ impl Program {
         })
     }
 
-    /// Replays it from what was held where its history begins: from an empty cache, if that is the first allocation.
+    /// Replays the program from what was held when its history began, or from an empty cache if the history begins with
+    /// the first allocation.
     #[must_use]
     pub fn replay(&self, conditions: &Conditions) -> Outcome {
         let mut player = Player::new(conditions, self.places);
@@ -100,11 +101,11 @@ impl Program {
         Outcome { figures: player.figures(), history: player.history().clone(), steps: player.finished() }
     }
 
-    /// Concludes what was asked for before the history began from the figures of a run under its own conditions in it.
+    /// Concludes the requests before the history began from the reserved peak of the run under its own conditions.
     ///
-    /// What the program held is requested of an empty allocator, and then what it requested in the history. That gives the run's own
-    /// peak of reserved, unless more was held before: then in the proportion that the peak is higher. Where blocks may be oversize
-    /// free memory says nothing about that, as much of it can't be used again.
+    /// An empty allocator gets requests for everything that the program held, then the requests of the history. This
+    /// reproduces the run's own reserved peak, unless more was held before; then the past is scaled by the ratio of the
+    /// peaks. With oversize blocks free memory does not show this, because much of it can't be reused.
     pub(super) fn conclude_past(&mut self, conditions: &Conditions, peak_reserved: Bytes) {
         let largest = self.asks.iter().filter_map(|ask| match ask {
             Ask::Take { size, .. } => Some(*size),
@@ -136,7 +137,7 @@ impl Program {
         self.asks[at] = Ask::Start(Arc::new(start));
     }
 
-    /// Bytes that were stranded where most was reserved, the first time that it was. Costs two replays.
+    /// The stranded bytes at the moment when most was reserved, the first time. Costs two replays.
     #[must_use]
     pub fn stranded_at_peak(&self, conditions: &Conditions) -> Bytes {
         let mut player = Player::new(conditions, self.places);
@@ -154,7 +155,7 @@ impl Program {
     }
 }
 
-/// Reads a program event by event: from a file, one event need be there at a time.
+/// Reads a program event by event, so that only one event of a file need be in memory.
 #[derive(Debug)]
 pub struct ProgramWriter {
     reader: Reader,
@@ -162,13 +163,13 @@ pub struct ProgramWriter {
 }
 
 impl ProgramWriter {
-    /// Reads what the program on `device` asks.
+    /// A reader of the requests of the program on `device`.
     #[must_use]
     pub fn new(device: DeviceIndex, places: Places) -> Self {
         Self { reader: Reader::new(device, places, 0), program: Program { asks: Vec::new(), places } }
     }
 
-    /// Reads the next event. What came before another run begins is let go of.
+    /// Reads the next event. If another run begins, the requests before it are dropped.
     pub fn push(&mut self, event: &Event) {
         let Program { asks, places } = &mut self.program;
         self.reader.read(event, &mut |ask| {
@@ -190,7 +191,7 @@ impl ProgramWriter {
     }
 }
 
-/// The figures that the run of `events` would have had under `conditions`.
+/// The figures that the run of `events` would have under `conditions`.
 #[must_use]
 pub fn predict<'a>(
     events: impl IntoIterator<Item = &'a Event>,

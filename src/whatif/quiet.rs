@@ -1,10 +1,11 @@
-//! Steps for which the large pool asked the driver for nothing: what they came to holds until that pool changes.
+//! Steps for which the large pool takes nothing from the driver. Their figures hold until the large pool changes.
 //!
-//! Small and large blocks lie in segments of their own, and no request looks into the other pool but to give memory back for one that
-//! fails. A step that gives all its large blocks back, and that had them without a call of the driver, leaves the large pool as it
-//! found it: free neighbours are one block again. Its like finds the same there, and its large blocks get the sizes that they had.
-//! Small blocks have the sizes that they are rounded to, wherever they lie. So the bytes at its peak are known, and only its small
-//! requests are played again: what a step leaves lies elsewhere each time, among small blocks.
+//! Small and large blocks lie in different segments, and a request looks into the other pool only to release memory
+//! before it fails. If a step frees all its large blocks and needed no driver call for them, it leaves the large pool
+//! as it found it, because free neighbours merge again. A similar step finds the same state, and its large blocks get
+//! the same sizes. Small blocks have their rounded sizes, wherever they lie. So the bytes at the step's peak are known,
+//! and only its small requests are played again, because what a step leaves behind lies elsewhere among small blocks
+//! each time.
 
 use std::collections::HashMap;
 use std::marker::PhantomData;
@@ -14,41 +15,42 @@ use super::player::{DriverCalls, Player};
 use super::step::Step;
 use vramlab_allocator::units::{Bytes, MIB};
 
-/// What a small request takes from the driver at most: two pages where it begins in one that is mapped.
+/// The most that a small request takes from the driver: two pages, if its block begins in a mapped page.
 const SMALL_GROWTH: u64 = 4 * MIB;
 
-/// Whether the large pool serves it.
+/// True if the large pool serves this size.
 pub(super) const fn is_large(size: u64) -> bool {
-    // Sizes up to a power of two are rounded to no more.
+    // Sizes up to a power of two are never rounded beyond it.
     size > MIB
 }
 
-/// What is known of such steps, which have to be there as long.
+/// What is known of such steps. It borrows the steps.
 #[derive(Debug, Default)]
 pub(super) struct QuietSteps<'s> {
-    /// By where a step is kept.
+    /// By the address of a step.
     known: HashMap<usize, Quiet>,
-    /// The driver's calls at the end of the last step.
+    /// The number of driver calls at the end of the last step.
     calls: DriverCalls,
-    /// Sizes of what the last step left; `None` where one of them is large.
+    /// The sizes of the blocks that the last step left; `None` if one of them is large.
     left: Option<Box<[Bytes]>>,
     steps: PhantomData<&'s Step>,
 }
 
-/// What a step came to.
+/// The figures of a step.
 #[derive(Clone, Debug)]
 pub(super) struct Quiet {
-    /// Small blocks that it takes.
+    /// The number of small blocks that it allocates.
     small: u64,
     peaks: Peaks,
 }
 
-/// The most that was allocated without what the step before had left: until it gave the first of those back, until the next, and so on.
+/// The most that was allocated besides the blocks of the step before: until the first of these was freed, until the
+/// next, and so on.
 #[derive(Clone, Debug)]
 struct Peaks(Vec<(Bytes, Option<BlockNumber>)>);
 
 impl Peaks {
-    /// The most that is allocated where the step before left blocks of these sizes.
+    /// The most that is allocated if the step before left blocks of these sizes.
     fn most(&self, left: &[Bytes]) -> Bytes {
         let mut there: Bytes = left.iter().copied().sum();
         let mut most = Bytes::ZERO;
@@ -61,21 +63,21 @@ impl Peaks {
     }
 }
 
-/// Watches a step that is played whole.
+/// Watches a step that is played in full.
 pub(super) struct Watch {
     calls: DriverCalls,
-    /// The large pool asked the driver for nothing so far.
+    /// True if the large pool has not called the driver so far.
     quiet: bool,
     small: u64,
     peaks: Peaks,
     peak: Bytes,
-    /// Bytes of what the step before left that are still there.
+    /// Bytes of the blocks from the step before that still exist.
     there: Bytes,
     left: Box<[Bytes]>,
 }
 
 impl Watch {
-    /// It takes a block.
+    /// Notes an allocation.
     pub fn take(&mut self, size: u64, player: &Player) {
         let calls = player.driver_calls();
         self.small += u64::from(!is_large(size));
@@ -86,7 +88,7 @@ impl Watch {
         self.peak = self.peak.max(player.allocated().saturating_sub(self.there));
     }
 
-    /// It gives back what the step before left under this number.
+    /// Notes a free of a block that the step before left under this number.
     pub fn give_left(&mut self, name: BlockNumber) {
         self.peaks.0.push((self.peak, Some(name)));
         self.peak = Bytes::ZERO;
@@ -95,7 +97,7 @@ impl Watch {
 }
 
 impl<'s> QuietSteps<'s> {
-    /// What the step comes to, where that is known and the device has more memory than its small requests can need.
+    /// The figures of a step, if they are known and the device has more memory than the step's small requests can need.
     pub fn known(&mut self, step: &'s Step, player: &Player) -> Option<Quiet> {
         if player.driver_calls() != self.calls || self.left.is_none() {
             self.known.clear();
@@ -119,7 +121,7 @@ impl<'s> QuietSteps<'s> {
         }
     }
 
-    /// A step went through that was watched.
+    /// Keeps the figures of a watched step that went through.
     pub fn keep(&mut self, step: &'s Step, watch: Watch, player: &Player) {
         if watch.quiet && left(step, player).is_some() {
             let mut peaks = watch.peaks;
@@ -130,7 +132,7 @@ impl<'s> QuietSteps<'s> {
         }
     }
 
-    /// A step is over, watched or not. The most that was allocated in it where it is one of those known.
+    /// Notes the end of a step, watched or not. Returns the most that was allocated in it, if it was a known step.
     pub fn end(&mut self, step: &'s Step, known: Option<&Quiet>, player: &Player) -> Option<Bytes> {
         let most = known.zip(self.left.as_deref()).map(|(known, left)| known.peaks.most(left));
         self.calls = player.driver_calls();
@@ -139,12 +141,12 @@ impl<'s> QuietSteps<'s> {
     }
 }
 
-/// Where the step is kept: no other is there as long as it is.
+/// The step's address, which no other step has as long as it is borrowed.
 fn key(step: &Step) -> usize {
     std::ptr::from_ref(step).addr()
 }
 
-/// Sizes of what a step leaves; `None` where one of them is large.
+/// The sizes of the blocks that a step leaves; `None` if one of them is large.
 fn left(step: &Step, player: &Player) -> Option<Box<[Bytes]>> {
     let sizes = step.left_sizes();
     sizes.map(|size| (!is_large(size)).then(|| player.rounded(Bytes(size)))).collect()

@@ -1,4 +1,4 @@
-//! What a program asked, out of the events of its run.
+//! Extracts a program's requests from the events of its run.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,47 +12,48 @@ use vramlab_allocator::PoolId;
 use vramlab_allocator::units::{Address, Bytes, DeviceIndex, StreamId};
 use vramlab_model::{Begins, Event, EventKind, MemoryModel, NameId};
 
-/// What vramlab calls the blocks of its first kernels: where the driver puts later segments depends on when they run.
+/// vramlab's name for the blocks of its first kernels. When they run decides where the driver places later segments.
 const FIRST_KERNELS: &str = "hash";
-/// So many of them are taken before the first kernel runs.
+/// How many of these blocks are allocated before the first kernel runs.
 const BEFORE_KERNELS: u32 = 2;
 
 /// Reads a stream event by event.
 ///
-/// A few events are held back until the next one tells what they meant: a block is usable at once if its completion
-/// follows; completions that releases follow were waited for by the next request, or by a call that left no event.
+/// A few events are held back until the next one shows their meaning. A block is usable at once if its completion
+/// follows its free. Completions that are followed by releases were waited for by the next request, or by a call that
+/// left no event.
 #[derive(Clone, Debug)]
 pub(super) struct Reader {
     device: DeviceIndex,
     places: Places,
-    /// Blocks that the run holds, and those that it gave back while another stream worked on them.
+    /// The blocks that the run holds, including those freed while another stream uses them.
     live: HashMap<Address, BlockNumber>,
     lent: HashMap<Address, BlockNumber>,
     unused: Vec<BlockNumber>,
     numbers: BlockNumber,
-    /// Given back; whether it is usable at once is not known yet.
+    /// A freed block of which it is not known yet whether it is usable at once.
     given: Option<(Address, BlockNumber)>,
-    /// Completed since the last request.
+    /// Blocks completed since the last request.
     completed: Vec<BlockNumber>,
-    /// Memory went back to the driver since then.
+    /// True if memory was released to the driver since then.
     released: bool,
-    /// Because `empty_cache` was called.
+    /// True if that was because `empty_cache` was called.
     emptied: bool,
-    /// Blocks of the first kernels that are still to come, and their names.
+    /// How many blocks of the first kernels are still to come, and the ids of their names.
     kernels: u32,
     kernel_names: HashSet<NameId>,
-    /// What the run's allocator holds, until the first step begins.
+    /// The run's memory, until the first step begins.
     start: Option<Box<MemoryModel>>,
-    /// What was there when a history of PyTorch's began, until its first step begins.
+    /// What existed when a recorded history of PyTorch began, until its first step begins.
     gathering: Option<Box<StateCollector>>,
     private: PrivateMemory,
-    /// The pool that blocks are taken from.
+    /// The pool that blocks are allocated from.
     pool: PoolId,
     position: u64,
 }
 
 impl Reader {
-    /// Reads what concerns `device`; `position` events came before.
+    /// Reads the events of `device`; `position` events came before.
     pub fn new(device: DeviceIndex, places: Places, position: u64) -> Self {
         Self {
             device,
@@ -75,24 +76,24 @@ impl Reader {
         }
     }
 
-    /// Events read so far, those of other devices among them.
+    /// The number of events read so far, including those of other devices.
     pub const fn position(&self) -> u64 {
         self.position
     }
 
     /// The block that the run holds at an address.
     pub fn block_at(&self, address: Address) -> Option<BlockNumber> {
-        // One that was given back last may be usable at once or not: here it is not given back yet.
+        // The block freed last may be usable at once or not; here it still counts as held.
         let given = self.given.filter(|(given, _)| *given == address).map(|(_, block)| block);
         self.live.get(&address).copied().or(given)
     }
 
-    /// The run holds a block already.
+    /// Notes a block that the run already holds.
     pub fn hold(&mut self, address: Address, size: Bytes, stream: StreamId, ask: &mut impl FnMut(Ask)) {
         self.take(address, size, stream, ask);
     }
 
-    /// The program's start is over: nothing of it will be seen.
+    /// Skips the program's start, which will not be seen.
     pub fn skip_start(&mut self, ask: &mut impl FnMut(Ask)) {
         self.load_kernels(ask);
         self.start = None;
@@ -106,7 +107,7 @@ impl Reader {
             return;
         }
         if let Some(start) = &mut self.start {
-            // What can't be is told by the model beside; what it is about is no request.
+            // Contradictions are reported by the model; they are not requests.
             let _ = start.apply(event);
         }
         if self.gathering.is_some() && self.gather(event, ask) {
@@ -172,7 +173,7 @@ impl Reader {
         }
     }
 
-    /// What happens a few times a step at most.
+    /// Reads events that occur at most a few times per step.
     fn read_rarely(&mut self, event: &Event, ask: &mut impl FnMut(Ask)) {
         match &event.kind {
             EventKind::EmptyCache => {
@@ -213,8 +214,8 @@ impl Reader {
         }
     }
 
-    /// An event before the first step of a history that does not begin with the first allocation; false where it is to be read
-    /// as any other.
+    /// Collects an event before the first step of a history that does not begin with the first allocation. Returns
+    /// false if the event must be read like any other.
     fn gather(&mut self, event: &Event, ask: &mut impl FnMut(Ask)) -> bool {
         match &event.kind {
             EventKind::StepBegin { .. } => {
@@ -239,7 +240,7 @@ impl Reader {
         }
     }
 
-    /// All that was there when the history began has been told.
+    /// Ends the collection: everything that existed when the history began has been reported.
     fn end_gathering(&mut self, ask: &mut impl FnMut(Ask)) {
         let Some(start) = self.gathering.take().and_then(|gathering| gathering.finish(&self.private)) else { return };
         for early in &start.blocks {
@@ -253,7 +254,7 @@ impl Reader {
         ask(Ask::Start(Arc::new(start)));
     }
 
-    /// Nothing follows.
+    /// Notes that no event follows.
     pub fn end(&mut self, ask: &mut impl FnMut(Ask)) {
         self.end_gathering(ask);
         if let Some((_, block)) = self.given.take() {
@@ -267,7 +268,7 @@ impl Reader {
             self.numbers += 1;
             self.numbers - 1
         });
-        // Where a damaged history hands out what is held, the first holder is forgotten with its block.
+        // If a damaged history allocates a block that is already held, the first one is forgotten.
         if let Some(before) = self.live.insert(address, block) {
             self.unused.push(before);
             ask(Ask::Give(before));
@@ -275,7 +276,7 @@ impl Reader {
         ask(Ask::Take { block, size, stream });
     }
 
-    /// Those that were completed since the last request are usable.
+    /// Makes the blocks usable that were completed since the last request.
     fn complete(&mut self, ask: &mut impl FnMut(Ask)) {
         for block in self.completed.drain(..) {
             ask(Ask::Done(block));
@@ -283,7 +284,7 @@ impl Reader {
         }
     }
 
-    /// What happened since the last request was no request's doing.
+    /// Notes that what happened since the last request did not belong to a request.
     #[inline]
     fn settle(&mut self, ask: &mut impl FnMut(Ask)) {
         if self.released && !self.emptied {
@@ -293,8 +294,8 @@ impl Reader {
         self.served();
     }
 
-    /// The first step begins. A program that has made its model empties the cache, does not record that, and resets its peaks:
-    /// all but one that keeps its cache, which shows.
+    /// Notes that the first step begins. A program that has built its model empties the cache without recording it and
+    /// resets its peaks. The exception is a program that keeps its cache, which can be seen.
     fn end_start(&mut self, ask: &mut impl FnMut(Ask)) {
         if self.start.take().is_some_and(|start| start.ledger().releasable == Bytes::ZERO) {
             ask(Ask::Settled);

@@ -1,4 +1,4 @@
-//! A run's figures and its program's requests, read together, so that a prediction can be compared with them.
+//! A run's figures and its program's requests, read together, so that predictions can be compared with the figures.
 
 use super::conditions::{Conditions, ConditionsError};
 use super::driver::Places;
@@ -11,51 +11,51 @@ use vramlab_model::{AllocatorState, Begins, Event, EventKind, FailedRequest, Mem
 /// A run on one device that can be replayed.
 #[derive(Clone, Debug)]
 pub struct RecordedRun {
-    /// What is known of it.
+    /// The facts about it.
     pub facts: Facts,
-    /// What it asked.
+    /// Its requests.
     pub program: Program,
 }
 
-/// What the events of a run on one device say of it.
+/// The facts about a run on one device, from its events.
 #[derive(Clone, Debug)]
 pub struct Facts {
     /// The device.
     pub device: DeviceIndex,
-    /// Its figures. Peaks are those since the model was made.
+    /// Its figures. Peaks are those since the model was built.
     pub figures: Figures,
-    /// Bytes that were stranded where most was reserved, the first time that it was.
+    /// The stranded bytes at the moment when most was reserved, the first time.
     pub stranded_at_peak: Bytes,
-    /// Steps that ended.
+    /// The number of steps that ended.
     pub steps: u64,
-    /// Under what it worked.
+    /// The conditions of the run.
     pub conditions: Conditions,
-    /// Where the history begins, if it is PyTorch's.
+    /// Where the history begins, if it is a recorded one of PyTorch.
     pub begins: Option<Begins>,
-    /// A limit that is not recorded, where a failure shows that there was one; the least that it can have been counts.
+    /// The bounds of an unrecorded limit, if a failure shows that there was one. The lower bound counts.
     pub unknown_limit: Option<LimitRange>,
-    /// What had to be assumed: a sentence each, without a period.
+    /// Assumptions: a sentence each, without a period.
     pub remarks: Vec<String>,
 }
 
 /// The bounds of a limit that is not recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitRange {
-    /// So much was reserved under it.
+    /// This many bytes were reserved under it.
     pub least: Bytes,
-    /// With so much a request that failed would have been served.
+    /// With this many bytes a failed request would have been served.
     pub below: Bytes,
 }
 
 impl LimitRange {
-    /// The most that it can be.
+    /// The upper bound of the limit.
     #[must_use]
     pub const fn most(self) -> Bytes {
         Bytes(self.below.get().saturating_sub(1))
     }
 }
 
-/// Reads a run event by event, so that it can be replayed.
+/// Reads a run event by event, for replays.
 #[derive(Debug)]
 pub struct RecordedWriter {
     facts: FactsWriter,
@@ -68,28 +68,28 @@ pub struct FactsWriter {
     device: DeviceIndex,
     memory: MemoryModel,
     state: AllocatorState,
-    /// The settings under which the first block was taken.
+    /// The settings when the first block was allocated.
     first: Option<Box<str>>,
     changed: bool,
     begun: bool,
     peak_reserved: Bytes,
     peak_allocated: Bytes,
-    /// The most that was reserved behind a request, and what was stranded then.
+    /// The most that was reserved after a request, and the stranded bytes at that moment.
     peak: (Bytes, Bytes),
     steps: u64,
     begins: Option<Begins>,
-    /// Calls of the driver that tell what was there when the history began.
+    /// Driver calls that only report what existed when the history began.
     early: (i64, i64),
-    /// Bounds that failures show, where no limit is recorded.
+    /// Bounds that failures show, if no limit is recorded.
     shown: Option<FailureBounds>,
 }
 
-/// What a failure shows of the bounds of memory.
+/// What a failure shows about the bounds of memory.
 #[derive(Clone, Copy, Debug)]
 struct FailureBounds {
-    /// The driver had nothing left: all that this process could have.
+    /// The driver had nothing left: the memory that this process could have.
     device: Option<Bytes>,
-    /// A limit that is not recorded lies below this.
+    /// An unrecorded limit is below this.
     below: Option<Bytes>,
 }
 
@@ -106,8 +106,8 @@ impl AsRef<Facts> for RecordedRun {
 }
 
 impl RecordedRun {
-    /// Conditions in a person's words (see [`Conditions::parse`]), on the device of the run. Where they bound nothing, what
-    /// bounded the run does.
+    /// Conditions in a person's words (see [`Conditions::parse`]), on the run's device. If they name no bounds, the
+    /// run's own bounds apply.
     ///
     /// # Errors
     /// [`ConditionsError`].
@@ -120,13 +120,13 @@ impl RecordedRun {
         Ok(conditions)
     }
 
-    /// The program replayed under the conditions of the run itself.
+    /// Replays the program under the run's own conditions.
     #[must_use]
     pub fn again(&self) -> Outcome {
         self.program.replay(&self.facts.conditions)
     }
 
-    /// Whether a replay under the run's own conditions gives the run's figures, to the byte.
+    /// True if a replay under the run's own conditions gives the run's figures, to the byte.
     #[must_use]
     pub fn is_exact(&self, again: &Figures) -> bool {
         let of = |figures: &Figures| {
@@ -137,7 +137,7 @@ impl RecordedRun {
 }
 
 impl RecordedWriter {
-    /// Reads what concerns `device`.
+    /// A reader of the events of `device`.
     #[must_use]
     pub fn new(device: DeviceIndex, places: Places) -> Self {
         Self { facts: FactsWriter::new(device), program: ProgramWriter::new(device, places) }
@@ -151,7 +151,7 @@ impl RecordedWriter {
         }
     }
 
-    /// What is known so far.
+    /// The facts so far.
     #[must_use]
     pub const fn facts(&self) -> &FactsWriter {
         &self.facts
@@ -170,7 +170,7 @@ impl RecordedWriter {
 }
 
 impl FactsWriter {
-    /// Reads what concerns `device`.
+    /// A reader of the events of `device`.
     #[must_use]
     pub fn new(device: DeviceIndex) -> Self {
         Self {
@@ -199,7 +199,7 @@ impl FactsWriter {
             *self = Self::new(self.device);
             self.begins = about.history;
         }
-        // What can't be is told by who draws it.
+        // Contradictions are reported where the events are drawn.
         let _ = self.memory.apply(event);
         self.state.apply(event);
         match &event.kind {
@@ -222,7 +222,7 @@ impl FactsWriter {
                 } else if self.begins.is_some() {
                     self.early = (statistics.num_device_alloc, statistics.num_device_free);
                 }
-                // The program has made its model, emptied the cache, and counts its peaks from here.
+                // The program has built its model and emptied the cache; its peaks count from here.
                 if self.memory.ledger().releasable == Bytes::ZERO {
                     (self.peak_reserved, self.peak_allocated) = (self.memory.reserved(), self.memory.allocated());
                     self.peak = (self.memory.reserved(), self.memory.stranded());
@@ -246,16 +246,17 @@ impl FactsWriter {
         }
     }
 
-    /// The least that a limit of this run can be, and what it lies below, where a failure shows that there was one.
+    /// The bounds of the run's limit: the least that it can be, and the value that it is below if a failure shows that
+    /// there was one.
     #[must_use]
     pub fn limit_bounds(&self) -> (Bytes, Option<Bytes>) {
         (self.peak_reserved, self.shown.and_then(|shown| shown.below))
     }
 
-    /// What is known of the run; `memory` is the device's, where it is known, and so is its `limit`.
+    /// The facts about the run. `memory` is the device's and `limit` the run's, if they are known.
     ///
     /// # Errors
-    /// [`ConditionsError`]: a share of the device's memory is allowed, and its memory is unknown.
+    /// [`ConditionsError`] if a share of the device's memory is allowed, but its memory is unknown.
     pub fn finish(self, memory: Option<DeviceMemory>, limit: Option<Bytes>) -> Result<Facts, ConditionsError> {
         let mut remarks = Vec::new();
         if self.changed {

@@ -1,8 +1,8 @@
-//! Steps that repeat: what one asks is kept once, and played as often as its like comes.
+//! Steps that repeat: the requests of one are stored once, and played each time a similar step comes.
 //!
-//! Apart from its first step a program asks in each step for the same as in every other one of the same batch: blocks that live
-//! within the step, and a few that the step before left behind (its batch, its loss). Those are numbered in the order in which they
-//! were taken, so that any step may follow any other.
+//! After its first step, a program makes the same requests in each step of the same batch: for blocks that live within
+//! the step, and for a few that the step leaves to the next one (its batch, its loss). The latter are numbered in the
+//! order of their allocation, so that any step may follow any other.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -21,19 +21,19 @@ use super::step::{Move, Step, Structure};
 use vramlab_allocator::units::{Bytes, DeviceIndex, StreamId};
 use vramlab_model::Event;
 
-/// What the program asked until the end of its first step.
+/// The program's requests until the end of its first step.
 #[derive(Debug)]
 pub struct FirstStep {
     asks: Vec<Ask>,
-    /// How many asks come before the step.
+    /// The number of requests before the step.
     before: usize,
-    /// What the step leaves to the next one, by its numbers.
+    /// The blocks that the step leaves to the next one, by its own numbers.
     left: Vec<BlockNumber>,
     /// Numbers from here on are free.
     numbers: BlockNumber,
 }
 
-/// Why steps are not kept.
+/// The steps don't repeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("its steps don't repeat: they leave more behind each time, or use several streams")]
 pub struct NotRepeated;
@@ -43,10 +43,10 @@ pub struct NotRepeated;
 pub struct StepsWriter {
     reader: Reader,
     asks: Vec<Ask>,
-    /// Asks before the first step.
+    /// The number of requests before the first step.
     before: usize,
     beginning: Option<FirstStep>,
-    /// What the step before left, in the order in which it was taken.
+    /// The blocks that the step before left, in the order of their allocation.
     left: Vec<BlockNumber>,
     structures: HashSet<Arc<Structure>>,
     steps: Vec<Step>,
@@ -86,7 +86,7 @@ impl StepsWriter {
         }
     }
 
-    /// The step that was under way is over: its last ask is the beginning of the next.
+    /// Ends the current step. Its last request is the beginning of the next step.
     fn cut(&mut self) {
         self.asks.pop();
         match self.begun {
@@ -105,7 +105,7 @@ impl StepsWriter {
         let asks = std::mem::take(&mut self.asks);
         let first = self.begun == 2;
         if first {
-            // What the second step gives back of the first is what a step leaves; the rest stays for good.
+            // A block of the first step that the second step frees was left to it; other blocks stay for good.
             let mut own = HashSet::new();
             let mut left: Vec<BlockNumber> = Vec::new();
             for ask in &asks {
@@ -140,20 +140,20 @@ impl StepsWriter {
         }
     }
 
-    /// About how much memory it takes.
+    /// Approximate bytes of memory that it takes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Up to the end of the first step, and each step behind it.
+    /// The requests up to the end of the first step, and each later step.
     ///
     /// # Errors
-    /// [`NotRepeated`]: they leave more behind each time, or use several streams.
+    /// [`NotRepeated`] if steps leave more behind each time, or use several streams.
     pub fn finish(mut self) -> Result<(FirstStep, Vec<Step>), NotRepeated> {
         let asks = &mut self.asks;
         self.reader.end(&mut |ask| asks.push(ask));
-        // As if another step began.
+        // Ends the last step as if another began.
         self.asks.push(Ask::StepEnd { step: 0 });
         self.cut();
         if !self.repeats {
@@ -165,7 +165,7 @@ impl StepsWriter {
 }
 
 impl FirstStep {
-    /// When each block was taken that is there at the end.
+    /// When each remaining block was allocated.
     fn births(&self) -> HashMap<BlockNumber, usize> {
         let taken = self.asks.iter().enumerate();
         taken
@@ -181,8 +181,8 @@ fn number(ask: &Ask) -> Option<BlockNumber> {
     }
 }
 
-/// A step with numbers of its own, the sizes of its blocks, and what it leaves by the run's numbers. `None` where it can't follow any
-/// other step.
+/// A step in numbers of its own: its structure, the sizes of its blocks, and what it leaves in the run's numbers.
+/// `None` if it can't follow any other step.
 fn normalised(asks: &[Ask], before: &[BlockNumber]) -> Option<(Structure, Box<[u64]>, Vec<BlockNumber>)> {
     let mut names: HashMap<BlockNumber, BlockNumber> =
         before.iter().zip(0..).map(|(block, name)| (*block, name)).collect();
@@ -212,9 +212,9 @@ fn normalised(asks: &[Ask], before: &[BlockNumber]) -> Option<(Structure, Box<[u
     alike.then(|| (structure, sizes.into_boxed_slice(), left))
 }
 
-/// Another allocator, asked step by step.
+/// Another allocator that gets its requests step by step.
 ///
-/// Of a step that it had before only what may come out otherwise is asked again.
+/// For a step that it has played before, only requests that may have another result are played again.
 #[derive(Debug)]
 pub struct Repeater<'s> {
     player: Player,
@@ -225,7 +225,7 @@ pub struct Repeater<'s> {
 }
 
 impl<'s> Repeater<'s> {
-    /// Asks for what comes before the first step; false where the device has not that much.
+    /// Plays the requests before the first step; `None` if the device has too little memory.
     #[must_use]
     pub fn begin(conditions: &Conditions, beginning: &FirstStep) -> Option<Self> {
         let mut player = Player::new(conditions, Places::Simulated);
@@ -240,7 +240,7 @@ impl<'s> Repeater<'s> {
         })
     }
 
-    /// The first step; `None` where a request in it fails.
+    /// Plays the first step; `None` if a request in it fails.
     #[must_use]
     pub fn first(&mut self, beginning: &FirstStep) -> Option<StepPeaks> {
         self.player.begin_step();
@@ -254,7 +254,7 @@ impl<'s> Repeater<'s> {
         self.peaks()
     }
 
-    /// One of those behind it; `None` where a request in it fails.
+    /// Plays a later step; `None` if a request in it fails.
     #[must_use]
     pub fn step(&mut self, step: &'s Step) -> Option<StepPeaks> {
         self.player.begin_step();
@@ -293,7 +293,7 @@ impl<'s> Repeater<'s> {
         self.quiet.keep(step, watch, &self.player);
     }
 
-    /// Its small requests alone.
+    /// Plays only the small requests of a step.
     fn play_small(&mut self, step: &Step) {
         let mut place = 0;
         for moved in &step.structure().moves {
@@ -305,7 +305,7 @@ impl<'s> Repeater<'s> {
                         self.take(name, size);
                     }
                 }
-                // Large blocks that were not taken are not given back either.
+                // A large block that was not allocated is not freed either.
                 Move::Give(name) => self.player.play(&Ask::Give(self.numbers + name)),
             }
         }
@@ -316,7 +316,7 @@ impl<'s> Repeater<'s> {
         self.player.play(&Ask::Take { block: self.numbers + name, size: Bytes(size), stream: StreamId::DEFAULT });
     }
 
-    /// The most that was reserved, from the first request on.
+    /// The most that was reserved since the first request.
     #[must_use]
     pub const fn most_reserved(&self) -> Bytes {
         self.most_reserved

@@ -12,54 +12,54 @@ use vramlab_allocator::units::{Address, Bytes, StreamId};
 use vramlab_allocator::{BlockState, PoolId, RangeSeed, Seed, SegmentSnapshot, Settings, range_size, round};
 use vramlab_model::{AllocatorState, Event, EventKind};
 
-/// Where another allocator starts.
+/// The state in which another allocator starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StartState {
-    /// Nothing was held: it is asked from the program's first request on.
+    /// Empty: it gets the program's requests from the first one on.
     #[default]
     Empty,
     /// What was held when the history began lies where the recording has it.
     Recorded,
-    /// What was held when the history began is requested again: under these settings it would lie elsewhere.
+    /// What was held when the history began is requested again, because under these settings it would lie elsewhere.
     Anew,
 }
 
-/// Pieces that are thought to have been held before, at most about.
+/// The approximate maximum of pieces that are assumed to have been held before.
 const MOST_GONE: u64 = 1 << 16;
 
-/// The state that a history begins with. How it arose was not recorded.
+/// The state in which a history begins. How it arose was not recorded.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Start {
     /// Blocks that were held, by address.
     pub blocks: Vec<Early>,
-    /// All segments and runs, by address, with all their blocks.
+    /// All segments and mapped runs by address, with all their blocks.
     segments: Vec<SegmentSnapshot>,
-    /// The ranges of expandable segments; how far they reach is not known.
+    /// The ranges of expandable segments. Their lengths are unknown.
     ranges: Vec<RangeSeed>,
     /// The settings under which it arose.
     pub settings: Settings,
-    /// What was asked for before that left no trace but free memory.
+    /// Memory that was held before and left no trace except free memory.
     pub past: AssumedPast,
 }
 
-/// What a program is thought to have held at once before its history began, beside what it held then.
+/// Memory that a program is assumed to have held at once before its history began, in addition to what it held then.
 ///
-/// Free memory at the beginning tells that there was more, and not when, nor in what pieces.
+/// Free memory at the beginning shows that there was more, but not when, nor in which pieces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct AssumedPast {
-    /// Bytes in all.
+    /// The total bytes.
     pub bytes: Bytes,
     /// The largest piece.
     pub largest: Bytes,
 }
 
-/// One request that leads another allocator towards the state in which a history begins.
+/// A request that leads another allocator towards the state in which a history begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StartRequest {
     /// A block that was held.
     Held(Early),
-    /// One that was given back before.
+    /// A block that was freed before the history began.
     Gone { size: Bytes, stream: StreamId, pool: PoolId },
 }
 
@@ -71,11 +71,11 @@ pub(super) struct Early {
     pub requested: Bytes,
     pub stream: StreamId,
     pub pool: PoolId,
-    /// Given back already, while another stream worked on it.
+    /// True if it was already freed while another stream used it.
     pub pending: bool,
 }
 
-/// A state as events tell it.
+/// Collects a state from events.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StateCollector {
     state: AllocatorState,
@@ -90,7 +90,7 @@ impl StateCollector {
         }
     }
 
-    /// The state; `None` where nothing is held. Blocks are numbered one after the other.
+    /// The state; `None` if nothing is held. Blocks are numbered consecutively.
     pub fn finish(self, private: &PrivateMemory) -> Option<Start> {
         let mut segments: Vec<SegmentSnapshot> = self.state.segments().collect();
         let mut blocks = Vec::new();
@@ -114,15 +114,15 @@ impl StateCollector {
 }
 
 impl Start {
-    /// The same behind another past.
+    /// The same state with another past.
     pub fn behind(&self, past: AssumedPast) -> Self {
         Self { past, ..self.clone() }
     }
 
-    /// Whether an allocator under `settings` could have reached the same segments by the same requests.
+    /// True if an allocator under `settings` could have reached the same segments with the same requests.
     pub fn could_be_under(&self, settings: &Settings) -> bool {
         let own = &self.settings;
-        // Nothing in it is large enough to tell the two bounds apart.
+        // No block in it is large enough to distinguish the two bounds.
         let split = own.max_split_size.min(settings.max_split_size);
         let same_split = (own.max_split_size, own.max_non_split_rounding)
             == (settings.max_split_size, settings.max_non_split_rounding)
@@ -138,8 +138,8 @@ impl Start {
             && same_rounding
     }
 
-    /// What to ask an allocator under other settings, by address: blocks that lie side by side were mostly taken one after the
-    /// other. What is gone is given back when all is there.
+    /// The requests for an allocator under other settings, by address, because adjacent blocks were mostly allocated
+    /// one after the other. Blocks of the past are freed once everything exists.
     pub fn made(&self) -> Vec<StartRequest> {
         let mut free: Vec<(Address, Bytes, StreamId, PoolId)> = Vec::new();
         for segment in &self.segments {
@@ -150,7 +150,7 @@ impl Start {
         let mut made: Vec<(Address, StartRequest)> =
             self.blocks.iter().map(|early| (early.address, StartRequest::Held(*early))).collect();
         let mut missing = self.past.bytes;
-        // So much free memory in small pieces tells nothing more than in larger ones.
+        // Smaller pieces of that much free memory would tell nothing more than larger ones.
         let largest = self.past.largest.max(Bytes(missing.0 / MOST_GONE));
         for (mut address, size, stream, pool) in free {
             let mut rest = size.min(missing);
@@ -166,8 +166,8 @@ impl Start {
         made.into_iter().map(|(_, made)| made).collect()
     }
 
-    /// As an allocator can begin with it on a device of `total` bytes: every range is as long as that asks for, or ends where
-    /// something else lies.
+    /// The state as an allocator's seed on a device of `total` bytes. Every range is as long as that memory requires,
+    /// or ends where something else lies.
     pub fn seed(&self, total: Bytes) -> Seed {
         let plain = self.segments.iter().filter(|segment| !segment.expandable).map(|segment| segment.address);
         let mut others: Vec<Address> = plain.chain(self.ranges.iter().map(|range| range.base)).collect();
@@ -179,7 +179,7 @@ impl Start {
             let longest = range_size(total, range.page).unwrap_or(Bytes(1 << 60));
             let size = room.map_or(longest, |room| room.min(longest));
             range.size = Bytes(size.0 / range.page.0.max(1) * range.page.0);
-            // The device may be larger than was thought.
+            // The device may have more memory than was assumed.
             let first = self.segments.partition_point(|run| run.address < range.base);
             let end = room.map(|room| range.base.offset(room));
             let runs = self.segments[first..].iter().take_while(|run| end.is_none_or(|end| run.address < end));
@@ -195,7 +195,7 @@ impl Start {
         };
         for block in seed.segments.iter_mut().flat_map(|segment| &mut segment.blocks) {
             if block.state == BlockState::Inactive {
-                // What it was asked for last, nothing tells.
+                // The last request for a free block is unknown.
                 block.requested = Bytes::ZERO;
             }
         }

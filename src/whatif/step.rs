@@ -1,4 +1,4 @@
-//! What a step asks: listed as it was read, or told by what a step of a smaller model asks.
+//! The requests of a step: listed as they were read, or derived from a step of a smaller model.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -6,30 +6,31 @@ use std::sync::Arc;
 
 use super::block_number::BlockNumber;
 
-/// In which order a step takes and gives blocks.
+/// The order in which a step allocates and frees blocks.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Structure {
     pub moves: Vec<Move>,
-    /// What is there at the end, by its number.
+    /// The blocks that exist at the end, by number.
     pub left: Vec<BlockNumber>,
 }
 
-/// Blocks are numbered from those on that the step before left.
+/// An allocation or a free. The blocks that the step before left come first in the numbering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Move {
-    /// The next block, of the next size.
+    /// Allocates the next block, of the next size.
     Take(BlockNumber),
     Give(BlockNumber),
 }
 
-/// What one step asks, behind the first: about eight bytes a block, or for each size that differs. Steps of the same structure share it.
+/// The requests of one step after the first: about eight bytes per block, or per different size. Steps of the same
+/// structure share it.
 #[derive(Clone, Debug)]
 pub struct Step(StepRequests);
 
 #[derive(Clone, Debug)]
 enum StepRequests {
     Listed(Arc<Structure>, Box<[u64]>),
-    /// The sizes that its blocks have, as the likeness numbers them.
+    /// The sizes of its blocks, in the numbering of the likeness.
     Told(Arc<StepLikeness>, Box<[u64]>),
 }
 
@@ -38,7 +39,7 @@ impl Step {
         Self(StepRequests::Listed(structure, sizes))
     }
 
-    /// About how much memory it takes by itself.
+    /// Approximate bytes of memory that it takes by itself.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         match &self.0 {
@@ -53,7 +54,7 @@ impl Step {
         }
     }
 
-    /// Blocks that it takes.
+    /// The number of blocks that it allocates.
     #[must_use]
     pub fn blocks(&self) -> usize {
         match &self.0 {
@@ -62,20 +63,20 @@ impl Step {
         }
     }
 
-    /// Whether it takes and gives blocks in the order in which another does.
+    /// True if it allocates and frees blocks in the same order as another step.
     #[must_use]
     pub fn is_of_one_structure_with(&self, other: &Self) -> bool {
         self.structure() == other.structure()
     }
 
-    /// Blocks that the step before it left, and as many that it leaves: their numbers come first.
+    /// The number of blocks that the step before it left, which is also how many it leaves. Their numbers come first.
     pub(super) fn left(&self) -> usize {
         self.structure().left.len()
     }
 
-    /// The sizes of what it leaves.
+    /// The sizes of the blocks that it leaves.
     pub(super) fn left_sizes(&self) -> impl Iterator<Item = u64> {
-        // Those of its own are numbered in the order in which it takes them.
+        // The step's own blocks are numbered in the order of their allocation.
         self.structure().left.iter().map(|name| self.size((*name as usize).saturating_sub(self.left())))
     }
 
@@ -83,7 +84,7 @@ impl Step {
         (0..self.blocks()).map(|place| self.size(place))
     }
 
-    /// The size of the block that it takes at `place`, counted from 0.
+    /// The size of the block that it allocates at index `place`.
     #[inline]
     pub(super) fn size(&self, place: usize) -> u64 {
         let size = match &self.0 {
@@ -96,28 +97,30 @@ impl Step {
     }
 }
 
-/// How steps of a model follow from those of the same one with fewer layers.
+/// Derives the steps of a model from the steps of the same model with fewer layers.
 ///
-/// Layers are alike, so that whatever the large model asks for the small one asks for too, less often. Which of its requests are of one
-/// kind shows in steps of both: they have the same sizes in all of them. Another step of the small model tells the size of each kind,
-/// as long as those of a kind still agree. What has one size in all steps and no like in the small model does not follow their batches:
-/// it is the optimizer's, as the norms of all gradients.
+/// Layers are alike, so the small model makes every request of the large model too, but less often. Steps of both
+/// models show which requests are of one kind: those that have the same sizes in all of these steps. Another step of
+/// the small model then gives the size of each kind, as long as the requests of a kind still agree. A request whose
+/// size is the same in all steps and that has no counterpart in the small model does not depend on the batch: it
+/// belongs to the optimizer, like the norms of all gradients.
 #[derive(Debug)]
 pub struct StepLikeness {
     small: Arc<Structure>,
     large: Arc<Structure>,
-    /// By a block of the small model, the number of its size.
+    /// For each block of the small model, the index of its size.
     kinds: Box<[u32]>,
-    /// By a block of the large model.
+    /// For each block of the large model, the index of its size.
     places: Box<[u32]>,
-    /// Sizes that the small model does not tell, numbered behind the others.
+    /// Sizes that don't come from the small model, numbered after the others.
     constants: Box<[u64]>,
-    /// Sizes that it tells.
+    /// The number of sizes that come from the small model.
     told: usize,
 }
 
 impl StepLikeness {
-    /// What steps of both show, each of one structure; `None` where the large model asks for something that the small one does not.
+    /// The likeness that these pairs of steps show, each model with one structure; `None` if the large model makes a
+    /// request that the small one does not.
     #[must_use]
     pub fn of(steps: &[(&Step, &Step)]) -> Option<Self> {
         let (small, large) = *steps.first()?;
@@ -158,7 +161,7 @@ impl StepLikeness {
         })
     }
 
-    /// What the large model asks where the small one asks for this; `None` where that is not of a kind with what is known.
+    /// The large model's step for a step of the small model; `None` if requests of one kind disagree in it.
     #[must_use]
     pub fn step(this: &Arc<Self>, small: &Step) -> Option<Step> {
         if *small.structure() != this.small {
@@ -189,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_small_model_tells_what_a_large_one_asks_until_its_kinds_part() {
-        // Two kinds that differ in one of the steps, twice as often in the large model, and a constant of its own.
+        // Two kinds that differ in one of the steps, twice as many of them in the large model, and a constant of its own.
         let small = [[8, 16, 4], [9, 18, 4], [10, 18, 4]].map(|sizes| step(&sizes));
         let large = [[8, 16, 8, 16, 4, 77], [9, 18, 9, 18, 4, 77], [10, 18, 10, 18, 4, 77]].map(|sizes| step(&sizes));
         let pairs: Vec<_> = small.iter().zip(&large).collect();
@@ -198,13 +201,13 @@ mod tests {
         assert!(told.sizes().eq([50, 60, 50, 60, 4, 77]));
         assert!(told.is_of_one_structure_with(&large[0]));
         assert!(StepLikeness::step(&likeness, &step(&[50, 60])).is_none(), "another structure");
-        // Where two requests had one size so far, they may not part.
+        // Two requests that had the same size so far must not differ later.
         let [first, second] = [step(&[8, 8]), step(&[9, 9])];
         let [twice, again] = [step(&[8, 8, 8]), step(&[9, 9, 9])];
         let likeness = Arc::new(StepLikeness::of(&[(&first, &twice), (&second, &again)]).unwrap());
         assert!(StepLikeness::step(&likeness, &step(&[10, 10])).is_some());
         assert!(StepLikeness::step(&likeness, &step(&[10, 12])).is_none());
-        // The large model asks for what the small one does not.
+        // The large model makes a request that the small one does not.
         assert!(StepLikeness::of(&[(&first, &step(&[8, 7])), (&second, &step(&[9, 5]))]).is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! Looks for settings under which a program takes less memory: each is tried before it is told.
+//! Searches for settings under which a program needs less memory. Each is tried before it is reported.
 
 use rayon::prelude::*;
 
@@ -10,7 +10,7 @@ use vramlab_allocator::units::Bytes;
 use vramlab_allocator::{Settings, TorchVersion};
 use vramlab_model::{Remedy, RemedyTrial};
 
-/// Settings that were tried, and a program's figures under them: predicted, not run.
+/// Settings that were tried, and a program's figures under them, predicted and not run.
 #[derive(Clone, Debug)]
 pub struct TuningTrial {
     /// The settings.
@@ -19,19 +19,19 @@ pub struct TuningTrial {
     pub figures: Figures,
 }
 
-/// How much is tried.
+/// How many settings are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
-    /// Every value alone, with and without expandable segments.
+    /// Every value by itself, with and without expandable segments.
     Short,
-    /// Then the best of each key together.
+    /// In addition, combinations of the best values of each key.
     Full,
 }
 
-/// All that was tried on a program.
+/// Everything that was tried on a program.
 #[derive(Clone, Debug, Default)]
 pub struct Tuning {
-    /// In the order in which it was tried: the defaults first.
+    /// The trials in order: the defaults first.
     pub tried: Vec<TuningTrial>,
 }
 
@@ -39,11 +39,11 @@ pub struct Tuning {
 struct TunedKey {
     name: &'static str,
     values: &'static [&'static str],
-    /// It does something only where memory is bounded.
+    /// True if the key has an effect only when memory is bounded.
     bounded: bool,
 }
 
-/// What is tried with and without expandable segments.
+/// The keys that are tried with and without expandable segments.
 const KEYS: [TunedKey; 4] = [
     TunedKey {
         name: "max_split_size_mb",
@@ -56,13 +56,13 @@ const KEYS: [TunedKey; 4] = [
 ];
 
 const EXPANDABLE: &str = "expandable_segments:True";
-/// Values of a key that are tried together with those of other keys, beside leaving it out.
+/// How many values of a key are combined with those of other keys, in addition to leaving it out.
 const KEPT: usize = 3;
 
-/// Remedies that are enough to choose from.
+/// How many remedies are enough to choose from.
 const TOLD: usize = 3;
 
-/// One choice: whether segments expand, and for each of [`KEYS`] a value, or none.
+/// One choice: whether segments are expandable, and a value or none for each of [`KEYS`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct SettingsChoice {
     expandable: bool,
@@ -84,24 +84,24 @@ impl SettingsChoice {
 }
 
 impl TuningTrial {
-    /// Calls of the driver.
+    /// The number of driver calls.
     #[must_use]
     pub const fn calls(&self) -> u64 {
         self.figures.segments_allocated + self.figures.segments_freed
     }
 
-    /// Every request was served.
+    /// True if every request was served.
     #[must_use]
     pub const fn fits(&self) -> bool {
         self.figures.ooms == 0
     }
 
-    /// Keys that it sets.
+    /// The number of keys that it sets.
     fn words(&self) -> usize {
         self.conditions.text().split(',').filter(|word| !word.is_empty()).count()
     }
 
-    /// At least as good in both, and better in one; of two that are as good, the one with fewer words.
+    /// True if it is at least as good in both figures and better in one. Of two equal trials, the one with fewer keys is better.
     fn beats(&self, other: &Self) -> bool {
         let (mine, theirs) = ((self.figures.peak_reserved, self.calls()), (other.figures.peak_reserved, other.calls()));
         mine.0 <= theirs.0 && mine.1 <= theirs.1 && (mine != theirs || self.words() < other.words())
@@ -109,11 +109,11 @@ impl TuningTrial {
 }
 
 impl Tuning {
-    /// Tries settings on what a run asked, on all cores: those whose keys the `oldest` PyTorch knows that it may be of.
-    /// `progress` hears how many of how many are done.
+    /// Tries settings on a run's requests, on all cores. Only settings that the `oldest` possible version of PyTorch
+    /// knows are tried. `progress` hears how many of how many trials are done.
     ///
     /// # Errors
-    /// [`ConditionsError`], where the conditions of the run can't be had.
+    /// [`ConditionsError`] if the run's conditions can't be determined.
     pub fn of(
         recorded: &RecordedRun,
         limit: Option<Bytes>,
@@ -135,7 +135,7 @@ impl Tuning {
                 choices.extend(KEYS[key].values.iter().map(|value| bare.with(key, Some(value))));
             }
         }
-        // Some values ask for others, and not every PyTorch knows every key.
+        // Some values require others, and not every version knows every key.
         choices.retain(known);
         let together = if effort == Effort::Short {
             0
@@ -148,7 +148,7 @@ impl Tuning {
             return Ok(Self { tried });
         }
         let first = choices.len() as u64;
-        // The best values of each key, wherever segments expand or not.
+        // The best values of each key, whether segments are expandable or not.
         let mut products =
             vec![SettingsChoice::default(), SettingsChoice { expandable: true, ..SettingsChoice::default() }];
         for key in keys() {
@@ -178,8 +178,8 @@ impl Tuning {
         Ok(Self { tried })
     }
 
-    /// Those that no other beats in the peak of reserved and in calls of the driver; the lowest peak first. Where something fits,
-    /// what does not is left out.
+    /// The trials that no other beats in both the reserved peak and driver calls, the lowest peak first. If something
+    /// fits, trials that don't fit are left out.
     #[must_use]
     pub fn front(&self) -> Vec<&TuningTrial> {
         let any = self.tried.iter().any(TuningTrial::fits);
@@ -197,15 +197,15 @@ impl Tuning {
         front
     }
 
-    /// What to change the settings of `run` to: the simplest that fit and have a peak within 1 % of the lowest. `None` where
-    /// that is not worth it: the run went through, and its peak is no more than 1 % higher.
+    /// The recommended settings for `run`: the simplest that fit and have a peak within 1 % of the lowest. `None` if
+    /// that is not worth it, because the run went through and its peak is at most 1 % higher.
     #[must_use]
     pub fn recommended(&self, run: &RecordedRun) -> Option<&TuningTrial> {
         Self::for_all(&[(self, run)])?.first().copied()
     }
 
-    /// The same settings for several runs that start with the same environment: devices of a process, ranks of a job. What is low
-    /// is the sum of their peaks. One entry for each run.
+    /// The recommended settings for several runs that share an environment: devices of a process, or ranks of a job.
+    /// The sum of their peaks counts. One entry per run.
     #[must_use]
     pub fn for_all<'a>(runs: &[(&'a Self, &RecordedRun)]) -> Option<Vec<&'a TuningTrial>> {
         let ((first, _), others) = runs.split_first()?;
@@ -231,8 +231,8 @@ impl Tuning {
         (served || !near(recorded)).then_some(best)
     }
 
-    /// Those of [`Tuning::front`] that are worth a row beside a run: where no request failed in it, such as lower its peak by 1 % or
-    /// more; else such as serve every request.
+    /// The trials of [`Tuning::front`] that are worth showing next to the run: those that lower its peak by at least 1
+    /// % or, if requests failed in the run, those that serve every request.
     #[must_use]
     pub fn worth_telling(&self, run: &RecordedRun) -> Vec<&TuningTrial> {
         let before = run.facts.figures.peak_reserved.get();
@@ -243,14 +243,14 @@ impl Tuning {
         self.front().into_iter().filter(helps).collect()
     }
 
-    /// The settings that serve most of the requests that failed in the run, where some do and none serve all.
+    /// The settings that serve most of the run's failed requests, if some do and none serves all.
     #[must_use]
     pub fn serves_most(&self) -> Option<&TuningTrial> {
         let some = self.tried.iter().filter(|tried| tried.figures.served > 0);
         some.min_by_key(|tried| (tried.figures.ooms, std::cmp::Reverse(tried.figures.served), tried.words()))
     }
 
-    /// What was tried for requests that failed: settings under which every one is served, the lowest peak first; where there are
+    /// Trials for failed requests: settings under which every request is served, the lowest peak first; if there are
     /// none, expandable segments, which did not help.
     #[must_use]
     pub fn remedied(&self) -> Vec<RemedyTrial> {
@@ -266,7 +266,7 @@ impl Tuning {
         self.tried.iter().find(expandable).map(remedied).into_iter().collect()
     }
 
-    /// What PyTorch does when it is told nothing.
+    /// The trial with PyTorch's defaults.
     #[must_use]
     pub fn defaults(&self) -> Option<&TuningTrial> {
         self.tried.first()

@@ -5,7 +5,7 @@ use thiserror::Error;
 use super::keys;
 use crate::version::TorchVersion;
 
-/// The exception that PyTorch throws for a configuration error.
+/// The exception that PyTorch raises for a configuration error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorClass {
     /// `ValueError`: a bad key or value.
@@ -25,9 +25,9 @@ pub enum SettingsError {
         keys::of(*torch).collect::<Vec<_>>().join(", ")
     )]
     UnknownKey {
-        /// What stands where a key belongs.
+        /// The text in the place of a key.
         key: String,
-        /// Whose settings they are.
+        /// The version whose settings they are.
         torch: TorchVersion,
     },
     /// The value lies outside what the key allows.
@@ -37,17 +37,17 @@ pub enum SettingsError {
         key: &'static str,
         /// The value.
         value: String,
-        /// What the key takes.
+        /// The values that the key takes.
         allowed: String,
     },
-    /// An integer that does not fit 64 bits.
+    /// An integer of more than 64 bits.
     #[error("allocator setting {key} can't be {value:?}: the number is too large; it takes {allowed}")]
     TooLarge {
         /// The key.
         key: &'static str,
         /// The value.
         value: String,
-        /// What the key takes.
+        /// The values that the key takes.
         allowed: String,
     },
     /// The text ends where a value should stand.
@@ -56,13 +56,13 @@ pub enum SettingsError {
         /// The key.
         key: String,
     },
-    /// A list without its end.
+    /// A list without a closing bracket.
     #[error("the list of allocator setting {key} has no end; close it with ]")]
     UnclosedList {
         /// The key.
         key: String,
     },
-    /// An allocator other than the one that runs.
+    /// A back end other than the native allocator.
     #[error("allocator setting backend can't be {value:?} here; this allocator is native")]
     OtherBackend {
         /// The back end asked for.
@@ -71,7 +71,7 @@ pub enum SettingsError {
 }
 
 impl SettingsError {
-    /// The exception that PyTorch throws for it, from 2.10 on. Before, most are `RuntimeError`.
+    /// The exception that PyTorch raises for it since 2.10. Before, most are `RuntimeError`.
     #[must_use]
     pub const fn class(&self) -> ErrorClass {
         match self {

@@ -1,4 +1,4 @@
-//! The names of the settings, and since when they exist.
+//! The names of the settings, and the versions that introduced them.
 
 use crate::version::TorchVersion;
 
@@ -24,9 +24,9 @@ pub(super) const MAX_CACHED_SIZE: &str = "pinned_max_cached_size_mb";
 pub(super) const RESERVE: &str = "expandable_segments_reserve";
 pub(super) const RESERVE_BY_CLASS: &str = "expandable_segments_reserve_by_class";
 
-/// Every key, without the HIP spellings of two, with the first version that knows it. The versions are those of the releases'
-/// own parsers: `release_lock_on_cudamalloc` missed the branch of 2.1, and the settings that 2.9 was to share between back ends
-/// came with 2.10.
+/// Every key, without the HIP spellings that two of them have, and the first version that knows it, according to the
+/// releases' own parsers: `release_lock_on_cudamalloc` missed the branch of 2.1, and the settings that 2.9 was to share
+/// between back ends came with 2.10.
 const ALL: [(&str, TorchVersion); 20] = [
     (LARGE_SEGMENT, TorchVersion::V2_11),
     (MAX_SPLIT, TorchVersion::V2_1),

@@ -1,9 +1,9 @@
-//! The grammar of the configuration string and the range of each key.
+//! The grammar of the configuration string, and the values that each key allows.
 //!
 //! PyTorch reads the string twice: first the keys that all its back ends share, then those of the CUDA allocator. Each
-//! pass steps over the keys of the other. It only asks for *some* word where a colon or comma belongs.
+//! pass skips the keys of the other. Where a colon or comma belongs, PyTorch accepts *any* word.
 //!
-//! Before 2.10 there was one pass, which asked for the very colon or comma, and sizes had to be above 20 MiB.
+//! Before 2.10 there was one pass, which demanded the actual colon or comma, and sizes had to be above 20 MiB.
 
 use std::borrow::Cow;
 
@@ -19,10 +19,10 @@ use crate::rounding::MIN_LARGE_ALLOC;
 use crate::units::{Bytes, MIB};
 use crate::version::TorchVersion;
 
-/// Most threads that `pinned_num_register_threads` allows.
+/// The most threads that `pinned_num_register_threads` allows.
 const MAX_REGISTER_THREADS: u64 = 128;
 
-/// Spellings that PyTorch's HIP builds use, accepted everywhere.
+/// Replaces the spellings of PyTorch's HIP builds, which are accepted everywhere.
 fn canonical(key: &str) -> &str {
     match key {
         "release_lock_on_hipmalloc" => RELEASE_LOCK,
@@ -31,15 +31,14 @@ fn canonical(key: &str) -> &str {
     }
 }
 
-/// First pass: resets what every string resets, then reads the keys that all back ends share. Refuses keys that no
-/// pass knows.
+/// First pass: resets what every string resets, then reads the keys that all back ends share. Refuses keys that neither pass knows.
 pub(super) fn apply_common(settings: &mut Settings, text: &str) -> Result<(), SettingsError> {
     settings.max_split_size = Settings::UNLIMITED;
     settings.roundup_power2_divisions = RoundupTable::default();
     settings.garbage_collection_threshold = 0.0;
     text.clone_into(&mut settings.text);
 
-    // Other sizes are checked against this one, wherever it stands.
+    // Other sizes are checked against this size, wherever it stands in the string.
     let mut words = Words::of(text);
     while let Some(word) = words.next() {
         if word == LARGE_SEGMENT && keys::of(settings.torch).any(|key| key == LARGE_SEGMENT) {
@@ -106,13 +105,13 @@ pub(super) fn apply_cuda(settings: &mut Settings, text: &str) -> Result<(), Sett
             }
             THROW_ON_OOM => settings.throw_on_cudamalloc_oom = value.boolean(THROW_ON_OOM)?,
             FREE_CATCH_ALL => settings.pinned_free_catch_all = value.boolean(FREE_CATCH_ALL)?,
-            // PyTorch warns of a value that is none, and goes on as without it.
+            // PyTorch warns of an invalid value and goes on as if it were absent.
             RESERVE => {
                 if let Some(reserve) = Reserve::read(&value.value(RESERVE)?) {
                     settings.expandable_segments_reserve = Some(reserve);
                 }
             }
-            // Streams get their class from C++ alone.
+            // Only C++ code can give streams a class.
             RESERVE_BY_CLASS => value.reserves()?,
             other => value.skip(other)?,
         }
@@ -120,7 +119,7 @@ pub(super) fn apply_cuda(settings: &mut Settings, text: &str) -> Result<(), Sett
     })
 }
 
-/// Calls `read` for each key, with a cursor that stands behind it and is moved behind its value.
+/// Calls `read` for each key with a cursor behind the key. `read` moves the cursor behind the value.
 fn each_setting(
     torch: TorchVersion,
     text: &str,
@@ -153,12 +152,12 @@ impl<'a> Cursor<'a> {
         self.next(key)
     }
 
-    /// Moves over the comma, if something stands there.
+    /// Skips the comma, unless the text ends here.
     fn comma(&mut self, key: &str) -> Result<(), SettingsError> {
         self.words.next().map_or(Ok(()), |comma| self.is(&comma, ",", key))
     }
 
-    /// From 2.10 on any word stands for a colon or a comma.
+    /// Since 2.10 any word passes for a colon or a comma.
     fn is(&self, word: &str, mark: &str, key: &str) -> Result<(), SettingsError> {
         if word == mark || self.torch >= TorchVersion::V2_10 {
             return Ok(());
@@ -166,7 +165,7 @@ impl<'a> Cursor<'a> {
         Err(SettingsError::MissingValue { key: shown(key) })
     }
 
-    /// Moves over the value, a list or a single word.
+    /// Skips the value, a list or a single word.
     fn skip(&mut self, key: &str) -> Result<(), SettingsError> {
         if self.value(key)? == "[" && !self.words.any(|word| word == "]") {
             return Err(SettingsError::UnclosedList { key: shown(key) });
@@ -197,7 +196,7 @@ impl<'a> Cursor<'a> {
         if allowed(n) { Ok(n) } else { Err(refused(key, &word, what)) }
     }
 
-    /// A number of MiB; one too large for 64 bits of bytes is cut down to what fits.
+    /// A number of MiB. A number whose bytes don't fit in 64 bits is reduced to what fits.
     fn mebibytes(&mut self, key: &'static str, least: u64, what: &str) -> Result<Bytes, SettingsError> {
         let n = self.integer(key, |n| n >= least, what)?;
         Ok(Bytes::mib(n.min(u64::MAX / MIB)))
@@ -215,7 +214,7 @@ impl<'a> Cursor<'a> {
         self.mebibytes(key, least, &what)
     }
 
-    /// A list of `class:value`, of which nothing is kept.
+    /// Reads a list of `class:value` and keeps nothing of it.
     fn reserves(&mut self) -> Result<(), SettingsError> {
         const KEY: &str = RESERVE_BY_CLASS;
         if self.value(KEY)? != "[" {
@@ -238,7 +237,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// One number for all intervals, or a list of `interval:divisions`; what was read before an error stays.
+    /// One number for all intervals, or a list of `interval:divisions`. Entries read before an error stay.
     fn roundup_table(&mut self, table: &mut RoundupTable) -> Result<(), SettingsError> {
         const DIVISIONS: &str = "powers of two as divisions (in lists also 0, from PyTorch 2.4 on)";
         const INTERVAL: &str = "powers of two (in MiB) or > as intervals";
@@ -301,7 +300,7 @@ fn too_large(key: &'static str, value: &str, allowed: &str) -> SettingsError {
     SettingsError::TooLarge { key, value: shown(value), allowed: allowed.to_owned() }
 }
 
-/// A word as messages show it: no longer than anybody would write.
+/// A word as messages show it, cut to a reasonable length.
 fn shown(word: &str) -> String {
     const LONGEST: usize = 60;
     match word.char_indices().nth(LONGEST) {

@@ -1,12 +1,12 @@
-//! Settings from text: given by a program, or by its environment.
+//! Settings read from text: from a program's argument, or from the environment.
 
 use super::error::SettingsError;
 use super::parser;
 use super::values::Settings;
 use crate::version::TorchVersion;
 
-/// Variables that hold the configuration string, the first one set wins; the flag tells whether keys that only the
-/// CUDA allocator knows are read from it.
+/// Variables that hold the configuration string; the first one that is set wins. The flag says whether keys that only
+/// the CUDA allocator knows are read from it.
 const VARIABLES: [(&str, bool); 3] =
     [("PYTORCH_CUDA_ALLOC_CONF", true), ("PYTORCH_HIP_ALLOC_CONF", false), ("PYTORCH_ALLOC_CONF", true)];
 
@@ -21,7 +21,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The same for another version of PyTorch, whose keys and rules count.
+    /// Like [`Settings::parse`], with the keys and rules of another version of PyTorch.
     ///
     /// # Errors
     /// [`SettingsError`]: that version would refuse the text too.
@@ -31,7 +31,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The oldest version that takes `text`: an older one stops at it. `None` if each refuses it.
+    /// The oldest version that accepts `text`; `None` if every version refuses it.
     #[must_use]
     pub fn since(text: &str) -> Option<TorchVersion> {
         TorchVersion::ALL.into_iter().find(|torch| Self::parse_for(*torch, text).is_ok())
@@ -44,7 +44,8 @@ impl Settings {
     }
 
     /// The defaults with the environment's configuration string applied: `PYTORCH_CUDA_ALLOC_CONF`, or
-    /// `PYTORCH_HIP_ALLOC_CONF` (keys of all back ends only), or `PYTORCH_ALLOC_CONF`. A variable set to nothing counts.
+    /// `PYTORCH_HIP_ALLOC_CONF` (only the keys of all back ends), or `PYTORCH_ALLOC_CONF`. A variable set to the empty
+    /// string counts as set.
     ///
     /// # Errors
     /// [`SettingsError`], as [`Settings::parse`].
@@ -62,8 +63,8 @@ impl Settings {
     /// Reads a configuration string at run time (`torch.cuda.memory._set_allocator_settings`).
     ///
     /// As in PyTorch this is not a transaction: `max_split_size`, `max_non_split_rounding`, the roundup table and the
-    /// threshold start from their defaults, everything else keeps its value unless named, and what was read before an
-    /// error stays.
+    /// threshold start from their defaults, every other setting keeps its value unless it is named, and settings read
+    /// before an error stay.
     ///
     /// # Errors
     /// [`SettingsError`] names the key and what is allowed.

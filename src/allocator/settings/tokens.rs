@@ -2,8 +2,7 @@
 
 use std::borrow::Cow;
 
-/// The words of a configuration string, one at a time: white space is dropped wherever it stands, `, : [ ]` are words of
-/// their own.
+/// The words of a configuration string, one at a time. White space is dropped everywhere; `, : [ ]` are words of their own.
 #[derive(Clone, Debug)]
 pub(super) struct Words<'a> {
     rest: &'a str,
@@ -37,7 +36,7 @@ impl<'a> Iterator for Words<'a> {
     }
 }
 
-/// The parts of a configuration string between commas that stand in no brackets.
+/// The parts of a configuration string between commas outside brackets.
 pub fn setting_entries(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_i32;
     let parts = text.split(move |c: char| {
@@ -62,13 +61,13 @@ const fn is_space(c: char) -> bool {
 /// Why a word is no number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotANumber {
-    /// It does not begin with one.
+    /// The word does not begin with a digit.
     NoDigits,
-    /// It does not fit.
+    /// The number is too large.
     TooLarge,
 }
 
-/// The number that `word` begins with, as C++'s `stoull` reads it: the rest is ignored, a minus sign wraps around.
+/// The number that `word` begins with, as C++'s `stoull` reads it: the rest is ignored, and a minus sign wraps around.
 pub(super) fn leading_integer(word: &str) -> Result<u64, NotANumber> {
     let (negative, digits) = match word.as_bytes() {
         [b'-', ..] => (true, &word[1..]),
@@ -91,7 +90,7 @@ pub(super) fn leading_float(word: &str) -> Result<f64, NotANumber> {
     if value.is_infinite() && !spelled_out { Err(NotANumber::TooLarge) } else { Ok(value) }
 }
 
-/// How many bytes of `word` are a number.
+/// How many bytes at the start of `word` form a number.
 fn float_length(word: &[u8]) -> usize {
     let digits = |from: usize| word[from..].iter().take_while(|c| c.is_ascii_digit()).count();
     let sign = |at: usize| usize::from(matches!(word.get(at), Some(b'+' | b'-')));
@@ -164,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_long_word_is_read_once() {
-        // Looked at again for every end that the number may have, this takes hours.
+        // A parser that looks again for every possible end of the number takes hours for this word.
         let digits = "1".repeat(1 << 20);
         assert_eq!(leading_float(&format!("0.{digits}x{digits}x")), Ok(1.0 / 9.0));
     }

@@ -1,4 +1,4 @@
-//! What can be configured, and its defaults.
+//! The settings, and their defaults.
 
 use crate::units::{Bytes, GIB, MIB};
 use crate::version::TorchVersion;
@@ -36,7 +36,7 @@ pub enum Reserve {
 }
 
 impl Reserve {
-    /// Reads `0.5` and `40G`; `None` for what is no number above zero.
+    /// Reads `0.5` or `40G`; `None` for anything that is not a number above zero.
     pub(super) fn read(word: &str) -> Option<Self> {
         let (number, unit): (&str, fn(f64) -> Self) = match word.strip_suffix(['G', 'g']) {
             Some(number) => (number, Self::Gibibytes),
@@ -45,7 +45,7 @@ impl Reserve {
         number.parse().ok().filter(|n: &f64| n.is_finite() && *n > 0.0).map(unit)
     }
 
-    /// Its bytes on a device with `total`.
+    /// The bytes to reserve on a device with `total` bytes.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -61,16 +61,16 @@ impl Reserve {
     }
 }
 
-/// What can be configured. [`Settings::apply`] reads PyTorch's configuration string.
+/// The allocator's settings. [`Settings::apply`] reads PyTorch's configuration string.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Segment for rounded sizes between 1 and 10 MiB, and page size of large expandable segments.
+    /// Segment size for rounded sizes between 1 and 10 MiB, and page size of large expandable segments.
     pub large_segment_size: Bytes,
-    /// From this size on blocks are oversize: never split, and used only for oversize requests.
+    /// Blocks of this size or larger are oversize: never split, and used only for oversize requests.
     pub max_split_size: Bytes,
     /// Slack allowed when an oversize request reuses a block.
     pub max_non_split_rounding: Bytes,
-    /// Share of the memory limit above which unused cached segments are collected; 0: off.
+    /// Share of the memory limit above which unused cached segments are given back; 0: off.
     pub garbage_collection_threshold: f64,
     /// How requests are rounded.
     pub roundup_power2_divisions: RoundupTable,
@@ -90,8 +90,7 @@ pub struct Settings {
     pub pinned_use_background_threads: bool,
     /// Host allocator: page-locked memory taken in advance and cut into blocks.
     pub pinned_reserve_segment_size: Bytes,
-    /// Refuse what would need more than a share of the device (`per_process_memory_fraction`) before the driver is asked
-    /// (2.12).
+    /// Refuse requests that would need more than `per_process_memory_fraction` of the device before the driver is asked (2.12).
     pub throw_on_cudamalloc_oom: bool,
     /// Address space of a new expandable segment; `None`: nine eighths of the device's memory (2.15).
     pub expandable_segments_reserve: Option<Reserve>,
@@ -134,16 +133,16 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// `max_split_size` when there is no limit.
+    /// The value of `max_split_size` when there is no limit.
     pub const UNLIMITED: Bytes = Bytes(u64::MAX);
 
-    /// The configuration string that was read last, verbatim, even if it was refused.
+    /// The configuration string that was last read, verbatim, even if it was refused.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The same configuration string with expandable segments; `None` where they are on already, or would be refused.
+    /// The same configuration string with expandable segments on; `None` if they are on already or would be refused.
     #[must_use]
     pub fn with_expandable_segments(&self) -> Option<String> {
         const KEY: &str = "expandable_segments";
@@ -157,7 +156,7 @@ impl Settings {
         Self::parse_for(self.torch, &text).is_ok().then_some(text)
     }
 
-    /// Whose settings they are: which keys there are, and whose rules an allocator made with them follows.
+    /// The version of PyTorch whose keys and rules these settings follow.
     #[must_use]
     pub const fn torch(&self) -> TorchVersion {
         self.torch

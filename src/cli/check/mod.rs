@@ -1,4 +1,4 @@
-//! `vramlab check`: holds runs to limits.
+//! `vramlab check`: checks runs against limits.
 
 mod verdict;
 
@@ -79,7 +79,7 @@ impl FromStr for Threshold {
     }
 }
 
-/// Bytes of a step; none are allowed, too.
+/// Bytes per step; zero is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Rate(Bytes);
 
@@ -95,17 +95,18 @@ impl FromStr for Rate {
     }
 }
 
-/// What was found of one device of a file.
+/// The outcome for one device of a file.
 struct DeviceOutcome {
     file: String,
-    /// What it is called in sentences, where there are several.
+    /// How sentences name the device, if the file has several.
     which: String,
     run: Facts,
     leak: Option<Bytes>,
     checked: Vec<CheckedLimit>,
 }
 
-/// Reads the files and says which limits are broken. Exit code 1: one is; 2: a file can't be read; 3: one can't be told.
+/// Reads the files and reports which limits are broken. Exit code 1: a limit is broken; 2: a file can't be read; 3: a
+/// limit can't be judged.
 pub(super) fn run(args: &CheckArgs) -> Result<Status> {
     let sizes = [args.max_peak.is_some(), args.max_reserved.is_some(), args.max_stranded.is_some()];
     let others = [args.max_leak.is_some(), args.limit.is_some(), args.no_oom];
@@ -116,14 +117,14 @@ pub(super) fn run(args: &CheckArgs) -> Result<Status> {
     if args.subjects.files.is_empty() {
         return Err(Usage("there is no file to check; give one, or one for each rank".into()).into());
     }
-    // Only a limit needs a replay, and reading requests for it takes as long as reading all the rest.
+    // Only a limit needs a replay, and reading the requests for it takes as long as reading all the rest.
     let outcomes = match args.limit {
         Some(_) => args.subjects.all(None).map(|read| args.outcomes(&read, |run| Some(&run.program))),
         None => args.subjects.facts().map(|read| args.outcomes(&read, |_| None)),
     };
     let outcomes = match outcomes {
         Ok(outcomes) => outcomes?,
-        // A workflow must not take a file that can't be read for a limit that is broken.
+        // A workflow must not mistake an unreadable file for a broken limit.
         Err(report) => {
             crate::cli::tell(&report);
             return Ok(Status::USAGE);
@@ -148,7 +149,7 @@ fn leak(examined: &DeviceExamination) -> Bytes {
 }
 
 impl CheckArgs {
-    /// What is found of every device of every file; `program` is what a run asked, where that was read.
+    /// Returns the outcome of every device of every file; `program` is what the run requested, if that was read.
     fn outcomes<R: AsRef<Facts>>(
         &self,
         subjects: &[Subject<R>],
@@ -178,7 +179,7 @@ impl CheckArgs {
         Ok(outcomes)
     }
 
-    /// What of a run is held to the limits that are given.
+    /// The figures of a run that are checked against the given limits.
     fn checked(
         &self,
         run: &Facts,
@@ -186,7 +187,7 @@ impl CheckArgs {
         examined: Option<&DeviceExamination>,
     ) -> Vec<CheckedLimit> {
         let mut checked = Vec::new();
-        // Of what was overwritten, or never recorded, a peak is the least that it can have been.
+        // If events were overwritten or never recorded, the peak that is seen is only a lower bound.
         let unseen = match run.begins {
             Some(Begins::Ring) => {
                 Some("the ring buffer overwrote the oldest entries; record with a larger max_entries")
@@ -336,7 +337,7 @@ fn object(outcomes: &[DeviceOutcome], worst: LimitVerdict) -> Value {
     })
 }
 
-/// A message as GitHub's workflows read it back.
+/// Escapes a message in the way that GitHub's workflows read.
 fn escaped(text: &str) -> String {
     text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
 }

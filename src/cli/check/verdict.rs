@@ -8,17 +8,17 @@ use crate::cli::columns::Tone;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum LimitVerdict {
-    /// It is.
+    /// The limit is kept.
     #[default]
     Kept,
-    /// The file does not tell.
+    /// The file does not say.
     Unknown,
-    /// It is not.
+    /// The limit is broken.
     Broken,
 }
 
 impl LimitVerdict {
-    /// Its colour.
+    /// The verdict's colour.
     pub const fn tone(self) -> Tone {
         match self {
             Self::Kept => Tone::Good,
@@ -28,21 +28,22 @@ impl LimitVerdict {
     }
 }
 
-/// One limit, held against one run.
+/// One limit, checked against one run.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct CheckedLimit {
-    /// The option, as a key.
+    /// The option's name, as a JSON key.
     pub check: &'static str,
-    /// What the run has: bytes, or a number.
+    /// The run's value: bytes, or a number.
     pub value: Option<u64>,
-    /// The most that is allowed, where it is a number of the same kind.
+    /// The highest allowed value, if it is a number of the same kind.
     pub most: Option<u64>,
     pub verdict: LimitVerdict,
     pub sentence: String,
 }
 
 impl CheckedLimit {
-    /// What is over a limit breaks it, even if the rest is unknown; what is not may be more than is seen, and `unseen` says why.
+    /// A value above the limit breaks it, even if part of the run is unknown. A value within the limit may be higher in
+    /// truth than the file shows; `unseen` says why.
     pub fn of(
         check: &'static str,
         value: Option<u64>,

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::model::{LessonAnswer, LessonNote};
 
-/// An answer, and how many gave it.
+/// An answer, and how many learners gave it.
 #[derive(Default)]
 struct AnswerCount {
     halves: Option<u32>,
@@ -25,7 +25,7 @@ struct QuestionTally {
 pub(super) struct Answers(BTreeMap<(String, u32), QuestionTally>);
 
 impl Answers {
-    /// Those of some learners.
+    /// Counts the answers of these learners.
     pub fn of<'a>(notes: impl Iterator<Item = &'a LessonNote>) -> Self {
         let mut answers = Self::default();
         for note in notes {
@@ -64,7 +64,7 @@ impl Answers {
         lines
     }
 
-    /// The same for other programs.
+    /// The same counts as JSON, for other programs.
     pub fn json(&self) -> Value {
         let answer = |(text, given): (&String, &AnswerCount)| json!({ "said": text, "count": given.count, "points": given.halves.map(|halves| f64::from(halves) / 2.0) });
         let question = |((lesson, step), asked): (&(String, u32), &QuestionTally)| {

@@ -1,4 +1,4 @@
-//! `vramlab class`: follows the recordings of a class, who is at which step of which lesson.
+//! `vramlab class`: follows the recordings of a class and shows who is at which step of which lesson.
 
 mod answers;
 mod pupil;
@@ -22,9 +22,9 @@ use super::output::stdout;
 use crate::drawing::figures::counted;
 use crate::drawing::pane::wrap;
 
-/// Cells of a line that no terminal bounds.
+/// Width of a line in cells when the output is no terminal.
 const EVERYTHING: usize = 240;
-/// Between two looks at the files.
+/// Time between two checks of the files.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Arguments of `vramlab class`.
@@ -60,7 +60,7 @@ enum ClassOrder {
     Waiting,
 }
 
-/// Prints how a class stands.
+/// Prints the progress of a class.
 pub(super) fn run(args: &ClassArgs) -> Result<Status> {
     let mut class = Class::default();
     class.look(&args.files);
@@ -73,7 +73,7 @@ pub(super) fn run(args: &ClassArgs) -> Result<Status> {
     let terminal = io::stdout().is_terminal();
     let mut printed = None;
     loop {
-        // What is no terminal gets all columns.
+        // Output that goes to no terminal gets all columns.
         let paper = Paper::stdout();
         let paper = if terminal { paper } else { Paper { width: EVERYTHING, ..paper } };
         let mut lines = class.lines(args.sort, paper);
@@ -85,7 +85,7 @@ pub(super) fn run(args: &ClassArgs) -> Result<Status> {
         }
         if printed.as_ref() != Some(&lines) {
             if terminal && !args.once {
-                // The table stays where it is.
+                // The table is redrawn in place.
                 let mut out = io::stdout().lock();
                 out.write_all(b"\x1b[H\x1b[J")?;
                 out.flush()?;
@@ -112,7 +112,7 @@ struct Class {
 }
 
 impl Class {
-    /// Reads what was written since the last look.
+    /// Reads what was written since the last check.
     fn look(&mut self, given: &[PathBuf]) {
         for path in given.iter().flat_map(|path| recordings(path)) {
             self.pupils.entry(path.clone()).or_default().read(&path);
@@ -133,7 +133,7 @@ impl Class {
         Answers::of(self.pupils.values().filter_map(Pupil::note))
     }
 
-    /// A table for each lesson that is taken, below its title and how many are where.
+    /// One table for each lesson in use, below the lesson's title and the count of learners at each step.
     fn lines(&self, order: ClassOrder, paper: Paper) -> Vec<String> {
         let sorted = self.sorted(order);
         let mut lessons: Vec<Option<&str>> = Vec::new();
@@ -142,7 +142,7 @@ impl Class {
                 lessons.push(pupil.title());
             }
         }
-        // Who has none yet stands behind all others.
+        // Learners without a lesson stand last.
         lessons.sort_by_key(|title| title.is_none());
         let mut lines = Vec::new();
         for title in lessons {
@@ -161,7 +161,7 @@ impl Class {
         lines
     }
 
-    /// A learner's name; the file's where several have one name.
+    /// A learner's name, or the file's name if several learners share one.
     fn who(&self, path: &Path, pupil: &Pupil) -> String {
         let named = |name: &str| self.pupils.values().filter(|other| other.learner() == Some(name)).count();
         let learner = pupil.learner().filter(|name| named(name) == 1);
@@ -170,7 +170,7 @@ impl Class {
     }
 }
 
-/// How many there are, and how many of them are where.
+/// Says how many learners there are, and how many are at each step.
 fn standing<'a>(pupils: impl Iterator<Item = &'a Pupil> + Clone) -> String {
     let mut at: BTreeMap<Place, u64> = BTreeMap::new();
     pupils.clone().filter_map(Pupil::place).for_each(|place| *at.entry(place).or_default() += 1);
@@ -179,7 +179,7 @@ fn standing<'a>(pupils: impl Iterator<Item = &'a Pupil> + Clone) -> String {
     if told.is_empty() { all } else { format!("{all}, {}", told.join(", ")) }
 }
 
-/// That no recording is there: where one would be.
+/// Says that there is no recording yet, and where one is expected.
 fn nobody(given: &[PathBuf], once: bool) -> String {
     let place = |path: &PathBuf| if path.is_dir() { path.join("*.vram") } else { path.clone() };
     let places: Vec<String> = given.iter().map(|path| place(path).display().to_string()).collect();
@@ -190,7 +190,7 @@ fn nobody(given: &[PathBuf], once: bool) -> String {
 /// What the marks of answers mean.
 const ANSWER_MARKS: &str = "● right, ◐ near, ○ wrong, – not counted or not measured yet, · to come or passed";
 
-/// What is known of each; where there is no room the accounts of memory go first.
+/// The columns of a learner's row; where there is no room, the memory columns go first.
 const COLUMNS: [Column; 10] = [
     Column::left("who"),
     Column::left("step"),
@@ -204,7 +204,7 @@ const COLUMNS: [Column; 10] = [
     Column::right("reserved").spare(6),
 ];
 
-/// The recordings that a path stands for: of a folder those in it.
+/// The recordings that a path stands for: those inside it, if it is a folder.
 fn recordings(path: &Path) -> Vec<PathBuf> {
     if !path.is_dir() {
         return vec![path.to_owned()];

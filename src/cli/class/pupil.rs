@@ -1,4 +1,4 @@
-//! One learner of a class: what their recording says so far.
+//! One learner of a class: what the learner's recording says so far.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -20,7 +20,7 @@ fn told_regularly(ranks: &Ranks) -> bool {
     note.is_some_and(|note| note.seconds > 0)
 }
 
-/// A time in one unit.
+/// A time in a single unit.
 fn in_short(seconds: u64) -> String {
     match seconds {
         0..=99 => format!("{seconds} s"),
@@ -36,7 +36,7 @@ fn apply(ranks: &mut Ranks, frame: &Frame) -> Result<(), RecordingError> {
     })
 }
 
-/// Seconds without a note after which a learner who had sent them regularly is gone.
+/// Seconds without a note after which a learner who had sent notes regularly counts as gone.
 const GONE: u64 = 30;
 
 /// Where a learner is in a lesson.
@@ -44,9 +44,9 @@ const GONE: u64 = 30;
 pub(super) enum Place {
     /// At a step, counted from 1; 0 before the first.
     Step(u32),
-    /// Through.
+    /// Through the lesson.
     Finished,
-    /// No more heard of.
+    /// No longer heard from.
     Gone,
 }
 
@@ -60,7 +60,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// A mark for each question of a lesson, in the order of the answers: those without one come last.
+/// A mark for each question of a lesson, in the order of the answers; unanswered questions come last.
 fn answers(note: &LessonNote) -> String {
     let mark = |answer: &LessonAnswer| match answer.halves {
         None => '–',
@@ -72,16 +72,16 @@ fn answers(note: &LessonNote) -> String {
     note.answers.iter().map(mark).chain(iter::repeat_n('·', open)).collect()
 }
 
-/// One recording, as far as it was read.
+/// One recording, as far as it has been read.
 #[derive(Default)]
 pub(super) struct Pupil {
     reader: Option<Reader<File>>,
     ranks: Ranks,
-    /// When it was written last.
+    /// When the file was last written.
     written: Option<SystemTime>,
     /// The learner sent notes regularly.
     beats: bool,
-    /// Why it is not read on.
+    /// Why reading stopped.
     trouble: Option<String>,
 }
 
@@ -91,7 +91,7 @@ impl Pupil {
             return;
         }
         if self.reader.is_none() {
-            // It may be written later.
+            // The file may be written later.
             self.reader = crate::user_input::open_file(path).ok().map(|(file, _)| Reader::new(file));
         }
         let Some(reader) = &mut self.reader else { return };
@@ -133,7 +133,7 @@ impl Pupil {
         Some(u64::from(note.seconds) + self.silent()?)
     }
 
-    /// A learner who sent notes regularly no longer does, in the middle of a lesson.
+    /// Whether a learner who had sent notes regularly stopped in the middle of a lesson.
     fn is_gone(&self) -> bool {
         self.beats && self.waits().is_some() && self.silent().is_some_and(|silent| silent > GONE)
     }
@@ -172,7 +172,7 @@ impl Pupil {
         }
     }
 
-    /// Its cells of the table, under this name.
+    /// The learner's cells in the table, under this name.
     pub fn row(&self, who: &str) -> Vec<Cell> {
         let none = || "–".to_owned();
         let note = self.note();
@@ -207,7 +207,7 @@ impl Pupil {
         let seen = self.silent().map_or_else(none, |silent| format!("{} ago", in_short(silent)));
         let who = Cell::toned(who, Tone::Strong);
         let figures = [steps, allocated, reserved].map(Cell::from);
-        // A teacher sees from afar who has finished, and whose screen has gone.
+        // A teacher must see from afar who has finished and who has disappeared.
         let place_tone = match self.place() {
             Some(Place::Finished) => Tone::Good,
             Some(Place::Gone) => Tone::Bad,
@@ -218,7 +218,7 @@ impl Pupil {
         place.into_iter().chain(figures).collect()
     }
 
-    /// What other programs are told of it, under this name.
+    /// The learner as JSON, under this name.
     pub fn json(&self, path: &Path, who: &str) -> Value {
         let lab = self.lab();
         json!({

@@ -1,4 +1,4 @@
-//! The settings of a person: what the file says, what the environment says, and what of them can't be.
+//! The user's settings: those in the file, those in the environment, and complaints about those that are invalid.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,32 +10,32 @@ use super::values::{ColorArg, GlyphArg};
 use crate::tui::{self, Keymap};
 use crate::user_input::{FileError, TomlText, Within};
 
-/// Frames a second that can be asked for.
+/// Frames per second that can be requested.
 pub(in crate::cli) type FrameRate = Within<1, 60>;
 
-/// The settings; what is `None` was not set.
+/// The settings; `None` means not set.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::cli) struct Config {
     /// The theme's name.
     pub theme: Option<String>,
-    /// How many colours.
+    /// How many colours to use.
     pub color: Option<ColorArg>,
-    /// Which characters.
+    /// Which characters to use.
     pub glyphs: Option<GlyphArg>,
-    /// What to train.
+    /// The workload to train.
     pub workload: Option<String>,
-    /// Where to train.
+    /// The device to train on.
     pub device: Option<String>,
-    /// Whether the mouse is read.
+    /// Whether the program reads the mouse.
     pub mouse: Option<bool>,
-    /// Whether nothing is to flash.
+    /// Whether flashing is turned off.
     pub reduced_motion: Option<bool>,
-    /// Frames a second at most.
+    /// Frames per second at most.
     pub frames: Option<FrameRate>,
-    /// Where recordings go.
+    /// The folder for recordings.
     pub recordings: Option<PathBuf>,
-    /// Keys by the words of commands.
+    /// Keys, by the words of the commands.
     #[serde(default)]
     pub keys: BTreeMap<String, Names>,
 }
@@ -44,26 +44,26 @@ pub(in crate::cli) struct Config {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(untagged, expecting = "a key such as \"q\", or a list of keys")]
 pub(in crate::cli) enum Names {
-    /// One.
+    /// One key.
     One(String),
-    /// Several, or none.
+    /// Several keys, or none.
     Several(Vec<String>),
 }
 
-/// The settings in force, and what could not be understood of them, a sentence each.
+/// The settings in force, and a sentence for each setting that could not be understood.
 #[derive(Clone, Debug)]
 pub(in crate::cli) struct UserSettings {
-    /// What is set.
+    /// The settings.
     pub config: Config,
     /// The keys in force.
     pub keys: Keymap,
-    /// What is to be told.
+    /// Complaints to show to the user.
     pub told: Vec<String>,
 }
 
 impl UserSettings {
-    /// Reads `file`, which need not be there, and the environment, which beats it. What can't be read counts for nothing, and
-    /// is told.
+    /// Reads `file`, which need not exist, and the environment, which takes precedence. Settings that can't be read are
+    /// ignored and reported in `told`.
     pub fn read(file: Option<&Path>, variable: impl Fn(&str) -> Option<String>) -> Self {
         let mut told = Vec::new();
         let said = file.map_or_else(Config::default, |file| {
@@ -86,7 +86,7 @@ impl UserSettings {
 }
 
 impl Config {
-    /// This, and where it says nothing what `other` says.
+    /// Returns these settings, with those that are not set taken from `other`.
     fn or(self, other: Self) -> Self {
         Self {
             theme: self.theme.or(other.theme),

@@ -1,4 +1,4 @@
-//! One setting changed in the file of settings, and nothing else of it.
+//! Changes one setting in the settings file and leaves the rest of the file as it is.
 
 use std::fs;
 use std::io::{self, Write};
@@ -9,32 +9,32 @@ use thiserror::Error;
 use super::file::Config;
 use crate::user_input::{FileError, TomlText, read_text};
 
-/// Why a setting was not kept; the file is as it was.
+/// Why a setting was not saved; the file is unchanged.
 #[derive(Debug, Error)]
 pub(super) enum KeepError {
-    /// It can't be read.
+    /// The file can't be read.
     #[error(transparent)]
     Read(#[from] FileError),
-    /// What is in it can't be understood.
+    /// The file's content can't be parsed.
     #[error("{0} has mistakes and is left as it is; `vramlab config` says which, correct them first")]
     Malformed(PathBuf),
-    /// The line can't be told from others.
+    /// The line of the setting can't be identified.
     #[error("{0} sets the theme in a form that is not edited here; write theme = \"{1}\" into it")]
     Unusual(PathBuf, String),
-    /// It can't be written.
+    /// The file can't be written.
     #[error("{path} can't be written ({reason}); look at its permissions")]
     Write {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The error from the system.
         reason: io::Error,
     },
 }
 
-/// Sets the theme in `file`: its line is changed, or added; where there is no file, `new` is what it begins with.
+/// Sets the theme in `file`: changes its line or adds one. If there is no file, creates it with the content `new`.
 ///
 /// # Errors
-/// [`KeepError`]: the file is as it was.
+/// [`KeepError`]: the file is unchanged.
 pub(super) fn theme(file: &Path, name: &str, new: fn() -> String) -> Result<(), KeepError> {
     let text = match read_text(file) {
         Ok(text) => text,
@@ -44,7 +44,8 @@ pub(super) fn theme(file: &Path, name: &str, new: fn() -> String) -> Result<(), 
     let parsed = |text: &str| TomlText::built_in(text.to_owned().into()).parse::<Config>();
     let before = parsed(&text).map_err(|_| KeepError::Malformed(file.to_owned()))?;
     let text = with_theme(&text, name);
-    // What comes of it says this theme, and all else as before; else the file is written in a way that this does not know.
+    // The new text must give this theme and otherwise the settings from before; if not, the file has a form that this
+    // code can't edit.
     let wanted = Config { theme: Some(name.to_owned()), ..before };
     if parsed(&text).ok() != Some(wanted) {
         return Err(KeepError::Unusual(file.to_owned(), name.to_owned()));
@@ -52,9 +53,10 @@ pub(super) fn theme(file: &Path, name: &str, new: fn() -> String) -> Result<(), 
     write(file, &text).map_err(|reason| KeepError::Write { path: file.to_owned(), reason })
 }
 
-/// The text with the line of the theme changed: the one that sets it, else the one that documents it, else one at the top.
+/// Returns the text with the theme's line changed: the line that sets the theme, else the line that documents it, else
+/// a new line at the top.
 fn with_theme(text: &str, name: &str) -> String {
-    // Before the first table all settings are of the file itself.
+    // Only lines before the first table are top-level settings.
     let end = text.lines().position(|line| line.trim_start().starts_with('[')).unwrap_or(usize::MAX);
     let sets =
         |line: &str| line.trim_start().strip_prefix("theme").is_some_and(|rest| rest.trim_start().starts_with('='));
@@ -67,7 +69,7 @@ fn with_theme(text: &str, name: &str) -> String {
     for (index, line) in text.split_inclusive('\n').enumerate() {
         if index == place {
             out.push_str(&setting);
-            // A comment behind the value stays where it is.
+            // A comment after the value is kept.
             if sets(line)
                 && let Some(comment) = line.find(" #")
             {
@@ -82,9 +84,9 @@ fn with_theme(text: &str, name: &str) -> String {
     out
 }
 
-/// Writes a new file and puts it in the place of the old one: at every moment one of them is there whole.
+/// Writes a new file and renames it over the old one, so that a whole file exists at every moment.
 fn write(file: &Path, text: &str) -> io::Result<()> {
-    // A link stays one.
+    // A symbolic link stays a link.
     let file = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
     if let Some(folder) = file.parent() {
         fs::create_dir_all(folder)?;
@@ -100,7 +102,7 @@ fn write(file: &Path, text: &str) -> io::Result<()> {
         fs::rename(&beside, &file)
     })();
     if written.is_err() {
-        // It may never have been there.
+        // The temporary file may not exist.
         let _ = fs::remove_file(&beside);
     }
     written

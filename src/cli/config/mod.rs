@@ -1,4 +1,4 @@
-//! `vramlab config`: every setting with its default, and where the file of settings lies.
+//! `vramlab config`: every setting with its default, and the path of the settings file.
 
 mod file;
 mod keep;
@@ -55,12 +55,12 @@ pub(super) fn run(args: &ConfigArgs) -> Result<Status> {
     Ok(Status::DONE)
 }
 
-/// The file of settings.
+/// The path of the settings file.
 pub(super) fn place() -> Option<PathBuf> {
     Some(user_input::config_folder(|name| std::env::var_os(name))?.join("config.toml"))
 }
 
-/// Keeps a theme in the file of settings; says where, or why that can't be.
+/// Saves a theme in the settings file. Returns a sentence that says where, or why it failed.
 pub(super) fn keep_theme(name: &str) -> String {
     let Some(file) = place() else {
         return "this theme holds until you quit: there is no folder for settings; set HOME or XDG_CONFIG_HOME"
@@ -78,21 +78,21 @@ pub(super) fn settings() -> UserSettings {
 }
 
 impl UserSettings {
-    /// The device that is set, where it can be had; else why it can't is told.
+    /// The device that is set, if it is available; else adds the reason to the complaints.
     pub fn device(&mut self) -> Option<String> {
         let text = self.config.device.clone().filter(|text| text != "auto")?;
         let checked = spec::device(&text);
         checked.map_err(|error| self.told.push(format!("in the settings: {error}"))).ok().map(|_| text)
     }
 
-    /// The workload that is set, where there is one of that name; else that there is none is told.
+    /// The workload that is set, if it exists; else adds a complaint.
     pub fn workload(&mut self) -> Option<String> {
         let name = self.config.workload.clone()?;
         let entry = spec::workloads().entry(&name);
         entry.map_err(|error| self.told.push(format!("in the settings: {error}"))).ok().map(|_| name)
     }
 
-    /// The folder for recordings, where one is set.
+    /// The folder for recordings, if one is set.
     pub fn recordings(&self) -> Option<PathBuf> {
         let folder = self.config.recordings.as_deref()?;
         let home = || std::env::var_os("HOME").map(PathBuf::from);
@@ -103,10 +103,10 @@ impl UserSettings {
     }
 }
 
-/// A file of settings in which every one has its default, with what it does.
+/// A settings file in which every setting has its default, with a description.
 fn documented() -> String {
     let mut text = include_str!("default.toml").to_owned();
-    // A command of several screens is bound on all of them.
+    // A command of several screens has the same keys on all of them.
     let mut told = Vec::new();
     for group in KeyGroup::ALL {
         text.push_str(&format!("\n# {}\n", group.title()));
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
     use crate::user_input::TomlText;
 
-    /// The documented file with every setting taken at its word.
+    /// The documented file with every setting active instead of commented out.
     fn at_its_word() -> String {
         let is_setting = |line: &str| {
             let word = line.split(" = ").next().unwrap_or_default();

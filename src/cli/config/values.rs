@@ -1,4 +1,4 @@
-//! What settings can be, in a file, in the environment and on the command line alike.
+//! The values that settings can have, in a file, in the environment and on the command line alike.
 
 use clap::ValueEnum;
 use serde::Deserialize;
@@ -27,7 +27,7 @@ pub(in crate::cli) enum ColorArg {
 }
 
 impl ColorArg {
-    /// The tier; `None` where it is to be found out.
+    /// The colour tier; `None` if it is to be detected.
     pub fn tier(self) -> Option<ColorTier> {
         match self {
             Self::Auto => None,
@@ -52,7 +52,7 @@ pub(in crate::cli) enum GlyphArg {
 }
 
 impl GlyphArg {
-    /// The tier; `None` where it is to be found out.
+    /// The glyph tier; `None` if it is to be detected.
     pub fn tier(self) -> Option<GlyphTier> {
         match self {
             Self::Auto => None,

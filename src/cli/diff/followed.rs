@@ -1,28 +1,29 @@
-//! Names of two runs of a program that was edited in between: a line is followed where it went.
+//! Matches names between two runs of a program that was edited in between, so that a line is followed when it moves.
 //!
-//! Names of a stranger's blocks are a function and its line: `forward (model.py:88)`. Lines of one function that all moved by
-//! as much are the same lines; of the others, as many in one run as in the other, the first is the first. What is left of a
-//! function stands under the function. A function that is in another file, and in one alone, is followed there.
+//! The name of a block in an unknown program is a function and its line: `forward (model.py:88)`. Lines of one function
+//! that all moved by the same number of lines count as the same lines. If the remaining lines are equally many in both
+//! runs, they are matched in order. Lines that can't be matched are combined under the function's name. A function that
+//! moved to another file is followed, if only one file has it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::{Survivor, naming};
 
-/// A function in its file.
+/// A function and its file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct FileFunction {
     file: String,
     name: String,
 }
 
-/// What a function's lines hold, by line.
+/// What the lines of a function hold, by line number.
 type LineSurvivors = BTreeMap<u64, Survivor>;
 
-/// Both lists under names that mean the same in both.
+/// Returns both lists under names that mean the same in both.
 pub(super) fn followed(before: &[Survivor], after: &[Survivor]) -> (Vec<Survivor>, Vec<Survivor>) {
     let (mut one, mut other) = (Vec::new(), Vec::new());
     let (mut before, mut after) = (by_function(before, &mut one), by_function(after, &mut other));
-    // First those that stayed where they were.
+    // First match the functions that stayed in their files.
     let stayed: Vec<FileFunction> = before.keys().filter(|function| after.contains_key(function)).cloned().collect();
     for function in stayed {
         if let (Some(a), Some(b)) = (before.remove(&function), after.remove(&function)) {
@@ -35,7 +36,7 @@ pub(super) fn followed(before: &[Survivor], after: &[Survivor]) -> (Vec<Survivor
     };
     let names: BTreeSet<String> = before.keys().map(|function| function.name.clone()).collect();
     for name in names {
-        // `forward` is many functions.
+        // A name like `forward` may belong to many functions.
         if let (Some(old), Some(new)) = (alone(&name, &before), alone(&name, &after))
             && let (Some(a), Some(b)) = (before.remove(&old), after.remove(&new))
         {
@@ -49,7 +50,7 @@ pub(super) fn followed(before: &[Survivor], after: &[Survivor]) -> (Vec<Survivor
     (one, other)
 }
 
-/// Names that are lines, by function; the others go to `rest` as they are.
+/// Groups the names that are lines by function; adds all other names to `rest` unchanged.
 fn by_function(held: &[Survivor], rest: &mut Vec<Survivor>) -> BTreeMap<FileFunction, LineSurvivors> {
     let mut functions: BTreeMap<FileFunction, LineSurvivors> = BTreeMap::new();
     for held in held {
@@ -66,7 +67,7 @@ fn by_function(held: &[Survivor], rest: &mut Vec<Survivor>) -> BTreeMap<FileFunc
     functions
 }
 
-/// The lines of one function in two runs.
+/// Matches the lines of one function in two runs.
 fn pair(
     function: &FileFunction,
     file: &str,
@@ -99,7 +100,7 @@ fn pair(
             other.push(Survivor { name, ..b });
         }
     }
-    // Where both have lines left, it is unknown which is which.
+    // If both runs have lines left, their match is unknown.
     if before.is_empty() || after.is_empty() {
         one.extend(before.into_values());
         other.extend(after.into_values());
@@ -109,10 +110,10 @@ fn pair(
     }
 }
 
-/// By how many lines most of a function moved; of as good ones the smallest.
+/// By how many lines most of the function moved; the smallest shift if several are equally good.
 fn shift(before: &LineSurvivors, after: &LineSurvivors) -> i64 {
     let mut votes: BTreeMap<i64, usize> = BTreeMap::new();
-    // A function with thousands of lines is generated: it stays where it is.
+    // A function with thousands of lines is generated code: it is taken as unmoved.
     if before.len().saturating_mul(after.len()) < 1 << 16 {
         for from in before.keys() {
             for to in after.keys() {
@@ -183,7 +184,7 @@ mod tests {
         let before = [("f (m.py:10)", 4), ("f (m.py:12)", 8)];
         let added = [("f (m.py:13)", 4), ("f (m.py:15)", 8), ("f (m.py:20)", 5)];
         assert_eq!(told(&before, &added), [("f (m.py:20)".to_owned(), 5)]);
-        // Both changed, and differ in number.
+        // Both changed, and the runs differ in the number of lines.
         let other = [("f (m.py:31)", 6), ("f (m.py:50)", 1), ("f (m.py:70)", 1), ("f (m.py:12)", 8)];
         assert_eq!(told(&before, &other), [("f (m.py)".to_owned(), 4)]);
     }

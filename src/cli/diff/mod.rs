@@ -39,7 +39,7 @@ pub(super) struct DiffArgs {
     json: bool,
 }
 
-/// Compares the two and prints what differs. Exit code 0 with any difference.
+/// Compares the two runs and prints the differences. The exit code is 0 whatever they are.
 pub(super) fn run(args: &DiffArgs) -> Result<Status> {
     let (before, after) = (examined(&args.before, args.rank)?, examined(&args.after, args.rank)?);
     if args.json {
@@ -71,13 +71,13 @@ pub(super) fn run(args: &DiffArgs) -> Result<Status> {
     Ok(Status::DONE)
 }
 
-/// What each name holds in both, where it differs; lines are followed where an edit moved them.
+/// The names whose holdings differ, with both values; lines are followed if an edit moved them.
 fn differ(before: &MomentHoldings, after: &MomentHoldings) -> Vec<Difference> {
     let (before, after) = followed::followed(&before.holders, &after.holders);
     differences(&before, &after)
 }
 
-/// The device of a file that is asked for.
+/// The requested device of a file.
 fn examined(path: &Path, rank: Option<u16>) -> Result<DeviceExamination> {
     let mut all = examine(&read(path, None)?)?;
     let wanted = match rank {
@@ -163,7 +163,7 @@ fn categories(out: &mut impl Write, paper: Paper, before: &MomentHoldings, after
     table.print(out, paper)
 }
 
-/// Those that changed most, whichever way.
+/// Prints the names that changed most, in either direction.
 fn names(out: &mut impl Write, paper: Paper, all: &[Difference], most: usize) -> io::Result<()> {
     let mut largest: Vec<&Difference> = all.iter().collect();
     largest.sort_by_key(|difference| std::cmp::Reverse(difference.growth().unsigned_abs()));
@@ -199,7 +199,7 @@ fn names(out: &mut impl Write, paper: Paper, all: &[Difference], most: usize) ->
     Ok(())
 }
 
-/// The difference in its colour: less is better.
+/// The difference, coloured: less is better.
 fn growth(before: Bytes, after: Bytes) -> Cell {
     let tone = match before.cmp(&after) {
         std::cmp::Ordering::Less => Tone::Bad,

@@ -8,7 +8,7 @@ use super::text::{measured, verdict, word};
 use super::{JudgedClaim, MeasuredOn};
 use crate::folklore::{BenchOutcome, NotHere, Side};
 
-/// One object: the device, and a row for each claim. Figures are in the unit beside them.
+/// One object: the device, and a row for each claim. Each figure has its unit beside it.
 pub(super) fn json(place: &MeasuredOn, rows: &[JudgedClaim<'_>], not_here: &[&NotHere]) -> Value {
     let rows: Vec<Value> = rows.iter().map(|row| object(place, row)).collect();
     let elsewhere = |claim: &&NotHere| {

@@ -1,4 +1,4 @@
-//! Ctrl-C while something is measured: what is done is printed first. Pressed again, the process ends at once.
+//! Ctrl-C during a measurement: results so far are printed first. A second Ctrl-C ends the process at once.
 
 use std::io;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::device::process;
 pub(super) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// Listens from here on.
+    /// Starts to listen.
     ///
     /// # Errors
-    /// When the system gives no thread or no signals.
+    /// If the system provides no thread or no signals.
     pub fn listen() -> io::Result<Self> {
         let came = Arc::new(AtomicBool::new(false));
         let listening = Arc::clone(&came);

@@ -20,7 +20,7 @@ use crate::session::DeviceChoice;
 use crate::user_input::config_folder;
 use interrupt::Interrupt;
 
-/// Where claims about GPUs are measured on a machine that has none.
+/// The device for claims about GPUs on a machine without one.
 const SIMULATED: &str = "sim:h200";
 
 /// Arguments of `vramlab folklore`.
@@ -52,7 +52,7 @@ enum ClaimsFormat {
 
 /// A claim, and its outcome.
 struct JudgedClaim<'a> {
-    /// As it was run: with smaller sides, where they did not fit.
+    /// The claim as it was run: with smaller sides, if the original ones did not fit.
     claim: Cow<'a, Claim>,
     outcome: BenchOutcome,
 }
@@ -61,7 +61,7 @@ struct JudgedClaim<'a> {
 struct MeasuredOn {
     /// `sim:h200`.
     device: String,
-    /// Times and bytes are a model's.
+    /// Times and bytes come from a model.
     simulated: bool,
 }
 
@@ -74,13 +74,13 @@ impl MeasuredOn {
         }
     }
 
-    /// The device, and that it is simulated where it is.
+    /// The device's name, and that it is simulated if it is.
     fn words(&self) -> String {
         if self.simulated { format!("{}, simulated", self.device) } else { self.device.clone() }
     }
 }
 
-/// Measures and prints. Exit code 0 with any verdicts; 130 where it was interrupted, with what was measured by then.
+/// Measures and prints. Exit code 0 with any verdicts; 130 if it was interrupted, after printing what was measured so far.
 pub(super) fn run(args: &FolkloreArgs) -> Result<Status> {
     let mut settings = config::settings();
     let named = args.device.clone().or_else(|| settings.device());
@@ -113,7 +113,7 @@ pub(super) fn run(args: &FolkloreArgs) -> Result<Status> {
             if !rows.is_empty() {
                 text::table(&mut out, &place, rows, paper)?;
             }
-            // What could have been measured and was not stands above everything else.
+            // Claims that could have been measured and were not stand above everything else.
             if !interrupted {
                 text::not_here(&mut out, &not_here, !rows.is_empty(), paper)?;
             }
@@ -126,7 +126,7 @@ pub(super) fn run(args: &FolkloreArgs) -> Result<Status> {
     Ok(Status::DONE)
 }
 
-/// The claims of these names, or all: those that are run, and those that can't be run here.
+/// The claims of these names, or all claims: those that can be run here, and those that can't.
 fn chosen<'a>(folklore: &'a Folklore, names: &[String]) -> Result<(Vec<&'a Claim>, Vec<&'a NotHere>)> {
     if names.is_empty() {
         return Ok((folklore.claims().iter().collect(), folklore.not_here().iter().collect()));
@@ -141,7 +141,7 @@ fn chosen<'a>(folklore: &'a Folklore, names: &[String]) -> Result<(Vec<&'a Claim
     Ok((run, not_here))
 }
 
-/// Measures one claim after the other, until it is interrupted.
+/// Measures the claims one after the other until it is interrupted.
 fn measure<'a>(bench: &Bench, claims: &[&'a Claim], interrupt: &Interrupt) -> Vec<JudgedClaim<'a>> {
     let sides = |claims: &[&Claim]| claims.iter().map(|claim| claim.sides.len() as u64).sum::<u64>();
     let mut progress = ProgressLine::new("measuring", sides(claims));

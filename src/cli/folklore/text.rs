@@ -9,12 +9,12 @@ use crate::cli::columns::{Cell, Column, Paper, Table, TableLines, Tone};
 use crate::drawing::pane::wrap;
 use crate::folklore::{BenchOutcome, NotHere, Side, Verdict, Work};
 
-/// From this width on the claim and the figures stand side by side.
+/// From this width on, the claim and the figures stand side by side.
 const SIDE_BY_SIDE: usize = 110;
-/// Of lines below a heading.
+/// Indentation of lines below a heading, in cells.
 const INDENT: usize = 2;
 
-/// All rows: name, verdict, the claim and what was measured.
+/// Prints all rows: name, verdict, the claim and what was measured.
 pub(super) fn table(
     out: &mut impl Write,
     place: &MeasuredOn,
@@ -29,7 +29,7 @@ pub(super) fn table(
         Column::wraps("what is said"),
         Column::wraps("what was measured"),
     ];
-    // Where two columns of sentences would be too narrow to read, a claim stands above its figures.
+    // If two columns of sentences would be too narrow to read, a claim stands above its figures.
     if paper.width >= SIDE_BY_SIDE {
         let mut table = Table::new(columns);
         for row in rows {
@@ -49,7 +49,7 @@ pub(super) fn table(
     paper.paragraph(out, more, 0, Tone::Plain)
 }
 
-/// Claims that can't be run here, with what is known of them; below other rows a heading sets them apart.
+/// Prints the claims that can't be run here, with what is known about them; a heading separates them from rows above.
 pub(super) fn not_here(out: &mut impl Write, claims: &[&NotHere], below: bool, paper: Paper) -> io::Result<()> {
     if claims.is_empty() {
         return Ok(());
@@ -72,7 +72,7 @@ pub(super) fn not_here(out: &mut impl Write, claims: &[&NotHere], below: bool, p
     above_sentences(out, &table, told, paper)
 }
 
-/// A table with two sentences below each row, of however many lines it is: the claim, and what is known of it.
+/// A table with two sentences of any length below each row: the claim, and what is known about it.
 fn above_sentences(
     out: &mut impl Write,
     table: &Table,
@@ -111,7 +111,7 @@ const fn tone(verdict: Option<Verdict>) -> Tone {
     }
 }
 
-/// How many claims have which verdict.
+/// Counts the claims of each verdict.
 fn tally(rows: &[JudgedClaim<'_>]) -> String {
     let count = |wanted: Option<Verdict>| rows.iter().filter(|row| verdict_of(&row.outcome) == wanted).count();
     let mut parts: Vec<String> = [Verdict::True, Verdict::Partly, Verdict::Depends, Verdict::False]
@@ -127,7 +127,7 @@ fn tally(rows: &[JudgedClaim<'_>]) -> String {
     format!("{} claims: {}.", rows.len(), parts.join(", "))
 }
 
-/// One row with all there is to say.
+/// Prints one row in full.
 pub(super) fn in_full(out: &mut impl Write, place: &MeasuredOn, row: &JudgedClaim<'_>, paper: Paper) -> io::Result<()> {
     let (claim, width) = (&*row.claim, paper.width);
     writeln!(out, "{} on {}", claim.name, place.words())?;
@@ -173,7 +173,7 @@ pub(super) fn in_full(out: &mut impl Write, place: &MeasuredOn, row: &JudgedClai
     Ok(())
 }
 
-/// What the lines of a program are to be typed into.
+/// Where to type the lines of a program.
 fn in_python(side: &Side) -> &'static str {
     match side.work {
         Work::Program(_) => ": in Python, after `import torch`",
@@ -181,7 +181,7 @@ fn in_python(side: &Side) -> &'static str {
     }
 }
 
-/// A line whose later lines begin where its last column does.
+/// Wraps a line; continuation lines start where the line's last column does.
 fn hanging(line: &str, indent: usize, width: usize) -> Vec<String> {
     if line.width() <= width || width < indent + 20 {
         return vec![line.to_owned()];
@@ -197,7 +197,7 @@ pub(super) fn verdict(outcome: &BenchOutcome) -> &'static str {
     word(verdict_of(outcome))
 }
 
-/// The word for a verdict, or that there is none.
+/// The word for a verdict, or for a missing one.
 pub(super) fn word(verdict: Option<Verdict>) -> &'static str {
     verdict.map_or("–", Verdict::label)
 }

@@ -1,4 +1,4 @@
-//! `vramlab lesson check`: what is wrong with a lesson, and whether it is true.
+//! `vramlab lesson check`: finds mistakes in a lesson, and checks that it is true.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(super) struct LessonCheckArgs {
     also: Vec<String>,
 }
 
-/// Checks files.
+/// Checks lesson files.
 pub(super) fn check_files(library: &Library, args: &LessonCheckArgs) -> Result<Status> {
     let files = if args.files.is_empty() { library.names().map(str::to_owned).collect() } else { args.files.clone() };
     let mut wrong = 0;
@@ -52,7 +52,7 @@ pub(super) fn check_files(library: &Library, args: &LessonCheckArgs) -> Result<S
     Ok(Status::DONE)
 }
 
-/// A line of the table of what is right, else what is wrong.
+/// The lines to print for a lesson: what is right, or as the error what is wrong.
 fn check(library: &Library, file: &str, args: &LessonCheckArgs) -> Result<Vec<String>, Vec<String>> {
     let told = |error: &dyn std::fmt::Display| vec![format!("{file}: {error}")];
     let lesson = if Path::new(file).exists() { of_file(Path::new(file)) } else { library.lesson(file) };
@@ -94,7 +94,7 @@ fn check(library: &Library, file: &str, args: &LessonCheckArgs) -> Result<Vec<St
     Ok(row)
 }
 
-/// Questions of a lesson that have no answer on another device, or several.
+/// The questions of a lesson that have no right answer on another device, or several.
 fn unclear_on(lesson: &Arc<Lesson>, name: &str) -> Result<Vec<String>> {
     let runs = runs_of(lesson, Some(&device(name)?))?;
     let course = play(Arc::clone(lesson), runs, |_| Answer::Passed)?;
@@ -107,7 +107,7 @@ fn unclear_on(lesson: &Arc<Lesson>, name: &str) -> Result<Vec<String>> {
     Ok(unclear.map(line).collect())
 }
 
-/// What a lesson says and the run did not show, each with its step.
+/// What a lesson says that the run did not show, with the step of each.
 fn untrue(course: &Course) -> impl Iterator<Item = String> {
     let steps = course.lesson().steps.iter().zip(course.all_told()).enumerate();
     steps.flat_map(|(index, (step, told))| {

@@ -77,7 +77,7 @@ enum Commands {
     Check(LessonCheckArgs),
 }
 
-/// The lessons, the user's own included.
+/// The lessons, including the user's own.
 fn library() -> Library {
     Library::with_user_lessons(user_folder(ShelfKind::Lessons).as_deref())
 }
@@ -156,7 +156,7 @@ fn list(as_json: bool) -> Result<Status> {
     Ok(Status::DONE)
 }
 
-/// The lesson that a name, a number of the list, or a file stands for.
+/// Finds the lesson by name, by its number in the list, or by file.
 fn lesson(name: &str) -> Result<Lesson> {
     let library = library();
     if let Some(place) = name.parse::<usize>().ok().and_then(|number| number.checked_sub(1)) {
@@ -176,7 +176,7 @@ fn learner(given: Option<&str>) -> String {
     given.map(str::to_owned).or_else(|| of("USER")).or_else(|| of("LOGNAME")).unwrap_or_else(|| "learner".to_owned())
 }
 
-/// A recording that a run's listener writes; whole once it is finished.
+/// A recording that a run's listener writes; it is complete once finished.
 type SharedRecorder = Rc<RefCell<Option<Recorder>>>;
 
 fn listener(recorder: &SharedRecorder) -> Listener {
@@ -232,7 +232,7 @@ fn show(args: &LessonArgs, lesson: Arc<Lesson>, runs: LessonRuns, other: Option<
     lab::stay(source, options)
 }
 
-/// The lessons after this one in the list; none after a file that is not in it.
+/// The lessons after this one in the list; empty for a file that is not in the list.
 fn following(lesson: &Lesson, other: Option<&DeviceChoice>) -> Vec<(Arc<Lesson>, LessonRuns)> {
     let (lessons, _) = library().all();
     let Some(place) = lessons.iter().position(|known| known.name == lesson.name) else { return Vec::new() };
@@ -243,7 +243,7 @@ fn following(lesson: &Lesson, other: Option<&DeviceChoice>) -> Vec<(Arc<Lesson>,
     lessons.into_iter().skip(place + 1).filter_map(ready).collect()
 }
 
-/// Keeps how far the learner is; a sentence where that fails.
+/// Saves the learner's progress; returns a sentence if that fails.
 fn keep(course: &Course) -> Option<String> {
     let path = progress_place()?;
     let (mut progress, told) = Progress::load(&path);
@@ -273,7 +273,7 @@ fn export(which: &str, kind: Sheet) -> Result<Status> {
     };
     for (place, lesson) in lessons.into_iter().enumerate() {
         if place > 0 {
-            // Markdown has no page break; printers and converters know this one.
+            // Markdown has no page break; printers and converters understand this element.
             writeln!(stdout(), "<div style=\"page-break-after: always\"></div>\n")?;
         }
         let runs = runs_of(&lesson, None)?;

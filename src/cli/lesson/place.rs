@@ -6,12 +6,12 @@ use crate::cli::spec::{cards, workloads};
 use crate::lesson::{Lesson, LessonRuns};
 use crate::session::{DeviceChoice, LabSpec};
 
-/// What a lesson runs.
+/// The runs of a lesson.
 pub(super) fn runs_of(lesson: &Lesson, other: Option<&DeviceChoice>) -> Result<LessonRuns> {
     lesson.runs(&workloads(), &cards(), other).map_err(|error| eyre!("{}: {error}", lesson.name))
 }
 
-/// On what a run runs, in words.
+/// Describes where a run takes place.
 pub(super) fn place_of(spec: &LabSpec) -> String {
     match &spec.device {
         DeviceChoice::Cpu => format!("{} on cpu", spec.workload.name),

@@ -10,7 +10,7 @@ use crate::guide;
 use crate::lesson::{Answer, Course, CourseStage, Form, LessonPlayer, Progress, Worth, letter, measured};
 use crate::session::Switch;
 
-/// Columns of the terminal, within what reads well.
+/// Columns of the terminal, limited to a readable width.
 fn width() -> usize {
     let columns = rustix::termios::tcgetwinsize(io::stdout()).map_or(80, |size| usize::from(size.ws_col));
     columns.clamp(40, 100)
@@ -42,7 +42,7 @@ impl LineLesson {
         Self { width: width(), progress, place }
     }
 
-    /// Takes a lesson to its end, or as far as the learner likes.
+    /// Takes a lesson to its end, or until the learner leaves.
     pub fn take(&mut self, player: &mut LessonPlayer, place: &str) -> Result<LessonExit> {
         let front = &player.course().lesson().front;
         let title = format!("{}\n{place} · about {} minutes", front.title, front.minutes);
@@ -70,7 +70,7 @@ impl LineLesson {
                 CourseStage::Asking | CourseStage::Acting => match self.ask(player)? {
                     LearnerLine::Quit => return Ok(LessonExit::Quit),
                     LearnerLine::Again => return Ok(LessonExit::Again),
-                    // A goal that was missed may be tried for again.
+                    // The learner may try again for a missed goal.
                     LearnerLine::Text(_) if player.course().stage() == CourseStage::Acting => {
                         self.tell_tries(player.course())?
                     }
@@ -116,7 +116,7 @@ impl LineLesson {
         Ok(())
     }
 
-    /// Asks until there is an answer.
+    /// Asks until the learner answers.
     fn ask(&self, player: &mut LessonPlayer) -> Result<LearnerLine> {
         let course = player.course();
         let (Some(question), Some(asked)) = (&course.step().question, &course.told().question) else {
@@ -183,7 +183,7 @@ impl LineLesson {
         course.told().tries.last().map_or(Ok(()), |last| self.tell(&format!("{}: {}.", last.settings, last.outcome)))
     }
 
-    /// Says what came out.
+    /// Prints the results.
     fn explain(&self, course: &Course) -> Result<()> {
         let told = course.told();
         if let (Some(question), Some(asked), Some(came_out)) = (&course.step().question, &told.question, told.measured)
@@ -215,7 +215,7 @@ impl LineLesson {
         self.tell(&told.after)
     }
 
-    /// Keeps how far the learner is; where that fails, it is said once.
+    /// Saves the learner's progress; prints a failure once.
     fn keep(&mut self, course: &Course) {
         self.progress.note(course);
         if let Some(path) = &self.place
@@ -227,7 +227,7 @@ impl LineLesson {
     }
 }
 
-/// Reads a line; without one more, the learner has left.
+/// Reads a line; end of input means that the learner leaves.
 fn read(prompt: &str) -> Result<LearnerLine> {
     let mut out = stdout();
     write!(out, "{prompt}")?;
@@ -235,7 +235,7 @@ fn read(prompt: &str) -> Result<LearnerLine> {
     let mut line = String::new();
     let read = io::stdin().lock().read_line(&mut line).wrap_err("the standard input can't be read")?;
     if read == 0 || !io::stdin().is_terminal() {
-        // What a terminal shows of the keys stands in no other output.
+        // A terminal shows the line break that was typed; other output needs one.
         writeln!(out)?;
     }
     Ok(match line.trim() {

@@ -34,10 +34,10 @@ impl FromStr for Ways {
     }
 }
 
-/// The ways to try, where cards are to train together.
+/// The ways to try, if cards are to train together.
 ///
 /// # Errors
-/// [`Usage`]: several cards and no way, or fewer than two.
+/// [`Usage`] for several cards without a way, or for fewer than two cards.
 pub(in crate::cli) fn ways(ways: Option<Ways>, cards: Option<usize>) -> Result<Option<Vec<Parallelism>>> {
     if let Some(cards @ (0 | 1)) = cards {
         return Err(Usage(format!("{cards} cards share nothing; give two or more, such as sim:h200x2")).into());
@@ -50,30 +50,30 @@ pub(in crate::cli) fn ways(ways: Option<Ways>, cards: Option<usize>) -> Result<O
     }
 }
 
-/// What is asked for.
+/// What the search is for.
 #[derive(Debug)]
 pub(in crate::cli) struct RankSearch<'a> {
-    /// What the command line says of a run.
+    /// The run's arguments on the command line.
     pub given: &'a SpecArgs,
     /// The run of all ranks.
     pub spec: &'a LabSpec,
     /// The ways to try.
     pub ways: Vec<Parallelism>,
-    /// So many cards are there; `None`: as many as it takes.
+    /// The number of cards; `None`: as many as are needed.
     pub cards: Option<usize>,
     /// Steps of a probe.
     pub steps: u64,
-    /// Print an object.
+    /// Print a JSON object.
     pub json: bool,
 }
 
-/// What was found of a way.
+/// The result for one way.
 #[derive(Debug)]
 struct FitResult {
     way: Parallelism,
     /// The fewest cards for the batch.
     fewest: GroupEdge,
-    /// The largest batch on the cards that there are.
+    /// The largest batch on the given cards.
     largest: Option<GroupEdge>,
 }
 
@@ -87,10 +87,10 @@ struct Report<'a> {
 }
 
 impl RankSearch<'_> {
-    /// Searches and prints. Exit code 1 where nothing fits, 130 where Ctrl-C ended the search.
+    /// Searches and prints. Exit code 1 if nothing fits, 130 if Ctrl-C ended the search.
     ///
     /// # Errors
-    /// [`Usage`], and what keeps a run from training.
+    /// [`Usage`], and errors that prevent a run from training.
     pub fn run(&self) -> Result<Status> {
         if !matches!(self.spec.device, DeviceChoice::Sim(_)) {
             let text = "ranks are tried on simulated cards; give --device sim:h200, or sim:h200x4 for four of them";
@@ -139,7 +139,7 @@ impl RankSearch<'_> {
 }
 
 impl Report<'_> {
-    /// The run of what was tried.
+    /// The command that runs a probe.
     fn command(&self, probe: &GroupProbe) -> String {
         let RankSearch { given, spec, .. } = self.search;
         let mut setup = spec.setup();
@@ -183,7 +183,8 @@ impl Report<'_> {
         Ok(self.paper.paragraph(out, note, 0, Tone::Dim)?)
     }
 
-    /// One search in every way, and the command of the best: the fewest cards or the largest batch, then the least memory.
+    /// One row for the search in each way, and the command of the best way: the fewest cards or the largest batch, then
+    /// the least memory.
     fn write_table(
         &self,
         out: &mut impl Write,
@@ -282,7 +283,7 @@ impl Report<'_> {
     }
 }
 
-/// Why the nearest that does not fit does not.
+/// Why `answer`, the nearest batch or number of cards that does not fit, fails.
 fn beyond(probe: &GroupProbe, answer: usize, unit: &str) -> String {
     match &probe.outcome {
         ProbeOutcome::OutOfMemory { .. } => {

@@ -1,4 +1,4 @@
-//! The lab of ranks that a launcher has started, each a process of its own: rank 0 draws it, the others train for it.
+//! The lab of ranks that a launcher started, each in its own process: rank 0 draws it, the others train for it.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;
@@ -13,21 +13,21 @@ use crate::cli::output::complain;
 use crate::session::{self, DeviceChoice, LabSpec, PATIENCE, Parallel, RankDuty, RankProcesses, RankServer, RanksDuty};
 use crate::train::Parallelism;
 
-/// Why there is no screen.
+/// The reason for the missing screen.
 const NO_TERMINAL: &str = "rank 0 has no terminal to draw the lab on, and prints a table instead: torchrun hands on its own, srun \
                            does with --pty, and under mpirun there is none";
 
-/// What this process has to do now that all ranks have come.
+/// What this process must do once all ranks have joined.
 pub(in crate::cli) enum ProcessDuty {
-    /// Show a lab of this, whose other ranks are these.
+    /// Show a lab of this run, with these processes as its other ranks.
     Lab(Box<LabSpec>, RankProcesses),
     /// Train without a screen.
     Run,
-    /// Nothing more: the lab of rank 0 has ended.
+    /// Nothing: the lab of rank 0 has ended.
     Ended,
 }
 
-/// Waits for all ranks of a launcher. Rank 0 opens a lab where it has a terminal; another one trains for it until it ends.
+/// Waits for all ranks of a launcher. Rank 0 opens a lab if it has a terminal; the others train for it until it ends.
 pub(in crate::cli) fn gather(
     spec: &LabSpec,
     way: Parallelism,
@@ -41,7 +41,7 @@ pub(in crate::cli) fn gather(
     let parallel = Parallel { parallelism: way, ranks };
     let simulated = matches!(spec.device, DeviceChoice::Sim(_));
     let device = own_device(spec, launched, device_is_named)?;
-    // Ranks on cards that are not there are all computed by rank 0.
+    // Rank 0 computes all ranks on simulated cards.
     let own = LabSpec { device, parallel: Some(parallel), apart: !simulated, ..spec.clone() };
     check_live(&own, parallel).map_err(of_this)?;
     session::of_rank(parallel, spec, rank, 0).map_err(refused).map_err(of_this)?;
@@ -66,7 +66,7 @@ pub(in crate::cli) fn gather(
         RankDuty::Lab(server) => (server, "trains for the lab of rank 0"),
         RankDuty::Simulated(server) => (server, "is simulated by rank 0, and waits for it to end"),
     };
-    // Where its terminal is rank 0's, that has a lab on it.
+    // If this process shares rank 0's terminal, that terminal shows the lab.
     let say = |told: &str| {
         if !(launched.is_beside_first() && io::stderr().is_terminal()) {
             complain(format_args!("rank {rank} of {ranks}: {told}"));
@@ -79,7 +79,7 @@ pub(in crate::cli) fn gather(
     Ok(ProcessDuty::Ended)
 }
 
-/// Names ranks whose processes say nothing now that the lab has ended; whether there are any.
+/// Reports the ranks whose processes are silent after the lab has ended; returns whether there are any.
 pub(in crate::cli) fn left_behind(silent: &[(usize, Duration)]) -> bool {
     for (rank, silence) in silent {
         let seconds = silence.as_secs();

@@ -1,4 +1,4 @@
-//! What torchrun, mpirun and SLURM tell a process of its rank.
+//! What torchrun, mpirun and SLURM say about a process's rank.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -8,17 +8,17 @@ use crate::cli::Usage;
 use crate::session::Rendezvous;
 use crate::train::World;
 
-/// The rank that a launcher has started this process as.
+/// The rank as which a launcher started this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cli) struct LaunchedRank {
     /// Where the ranks meet.
     pub rendezvous: Rendezvous,
-    /// Its number among those of its host.
+    /// The rank's number on its host.
     pub local: u32,
 }
 
 impl LaunchedRank {
-    /// Whether this rank runs on the host of rank 0: ranks of a host follow each other, and there the first ones are.
+    /// Whether this rank runs on the host of rank 0: a host has consecutive ranks, and that host has the first ones.
     pub fn is_beside_first(&self) -> bool {
         usize::try_from(self.local).is_ok_and(|local| local == self.rendezvous.world.rank())
     }
@@ -29,11 +29,11 @@ const LAUNCHERS: [[&str; 4]; 4] = [
     ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"],
     ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"],
     ["PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"],
-    // Those of a step: in a batch script, which no step is, the job's say nothing of this process.
+    // The variables of a SLURM step: in a batch script, which is no step, the job's variables say nothing about this process.
     ["SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"],
 ];
 
-/// What names the run, whoever started it.
+/// Variables that identify the run, for all launchers.
 const NAMES: [&str; 6] = [
     "TORCHELASTIC_RUN_ID",
     "TORCHELASTIC_RESTART_COUNT",
@@ -43,15 +43,15 @@ const NAMES: [&str; 6] = [
     "OMPI_MCA_ess_base_jobid",
 ];
 
-/// The rank of this process, where a launcher has started several.
+/// The rank of this process, if a launcher started several.
 ///
 /// # Errors
-/// [`Usage`] where the variables contradict each other, or don't say where the ranks meet.
+/// [`Usage`] if the variables contradict each other, or don't say where the ranks meet.
 pub(in crate::cli) fn launched() -> Result<Option<LaunchedRank>> {
     of_variables(|name| std::env::var(name).ok().filter(|value| !value.is_empty()), std::os::unix::process::parent_id())
 }
 
-/// The same of these variables, with the process that started this one.
+/// The same for these variables, with the ID of the parent process.
 fn of_variables(variable: impl Fn(&str) -> Option<String>, parent: u32) -> Result<Option<LaunchedRank>> {
     let started = |[rank, size, ..]: &&[&str; 4]| variable(rank).is_some() && variable(size).is_some();
     let Some([rank, size, local, on_host]) = LAUNCHERS.iter().find(started) else { return Ok(None) };
@@ -83,12 +83,12 @@ fn of_variables(variable: impl Fn(&str) -> Option<String>, parent: u32) -> Resul
         None => {
             let mut hasher = DefaultHasher::new();
             names.hash(&mut hasher);
-            // Without a name of the run, those that one process started are one.
+            // If the run has no name, the children of one process count as one run.
             names.is_empty().then_some(parent).hash(&mut hasher);
             20_000 + u16::try_from(hasher.finish() % 20_000).unwrap_or_default()
         }
     };
-    // torchrun listens at its own port.
+    // torchrun itself listens on the port.
     let taken = variable("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|value| value.eq_ignore_ascii_case("true"));
     let port: u16 = if taken { u16::saturating_add(port, 1) } else { port };
     let rendezvous = Rendezvous { world, host, port, run };

@@ -29,8 +29,8 @@ use crate::workload::Data;
 
 const WITHOUT_LOAD: &str = "a checkpoint is loaded on one device; leave --load out with --parallel";
 
-/// The device of `sim:h200x4`, `cpux4`, `cudax4` or `cuda:0,1,2,3`, and how many there are; another one as it is. GPUs of a
-/// list follow each other: the first one and their number say all.
+/// Splits `sim:h200x4`, `cpux4`, `cudax4` or `cuda:0,1,2,3` into the device and the number of devices; returns any
+/// other device unchanged. A list holds consecutive GPUs, so that the first one and their number are enough.
 pub(super) fn split_count(device: Option<String>) -> (Option<String>, Option<usize>) {
     let split = device.as_deref().and_then(|device| {
         if let Some(list) = device.strip_prefix("cuda:") {
@@ -46,17 +46,17 @@ pub(super) fn split_count(device: Option<String>) -> (Option<String>, Option<usi
     }
 }
 
-/// The first and the number of `0,1,2`, where they follow each other.
+/// The first number and the count of a list like `0,1,2`, if its numbers are consecutive.
 fn consecutive(list: &str) -> Option<(u32, usize)> {
     let numbers: Vec<u32> = list.split(',').map(|number| number.parse().ok()).collect::<Option<_>>()?;
     let (first, count) = (*numbers.first()?, numbers.len());
     (count > 1 && numbers.iter().copied().eq((first..).take(count))).then_some((first, count))
 }
 
-/// Which ranks train together, where any do.
+/// The ranks that train together, if there are several.
 ///
 /// # Errors
-/// [`Usage`] where a way is given and one device, or several devices and no way.
+/// [`Usage`] for a way with a single device, or for several devices without a way.
 pub(super) fn parallel(way: Option<Parallelism>, ranks: Option<usize>) -> Result<Option<Parallel>> {
     match (way, ranks) {
         (None, None) => Ok(None),
@@ -73,7 +73,7 @@ pub(super) fn parallel(way: Option<Parallelism>, ranks: Option<usize>) -> Result
     }
 }
 
-/// Batches that a workload streams by itself stay on the devices, as they did on those that were measured.
+/// Keeps on the devices the batches that a workload would stream, as the reference measurements did.
 pub(super) fn keep_batches(spec: &mut LabSpec) {
     if matches!(spec.data, Data::Streamed) {
         spec.data = Data::Reference;
@@ -81,7 +81,7 @@ pub(super) fn keep_batches(spec: &mut LabSpec) {
     }
 }
 
-/// Checks what can be told before a screen opens.
+/// Checks what can be checked before a screen opens.
 ///
 /// # Errors
 /// [`Usage`].
@@ -111,7 +111,7 @@ pub(super) fn run(
     print(out, &table, (spec, parallel), as_json, ended)
 }
 
-/// Prints what ranks came to, and ends as they did.
+/// Prints the ranks' results, and returns their status.
 fn print(
     out: &mut dyn Write,
     table: &RankTable,
@@ -130,7 +130,7 @@ fn print(
     ended.map_or(Ok(Status::DONE), Err)
 }
 
-/// Ranks of simulated cards; why they ended before the last step, where they did.
+/// Trains ranks on simulated cards; returns why they ended before the last step, if they did.
 fn simulated(
     spec: &LabSpec,
     parallel: Parallel,
@@ -160,7 +160,7 @@ fn simulated(
     Ok((RankTable { rows, of_rank }, ended))
 }
 
-/// These ranks do the same.
+/// The ranks that share one simulation.
 fn alike(parallel: Parallel, ranks: Vec<usize>) -> AlikeRanks {
     let ranks = ranks.into_iter().filter_map(|rank| u16::try_from(rank).ok()).collect();
     AlikeRanks {
@@ -170,7 +170,7 @@ fn alike(parallel: Parallel, ranks: Vec<usize>) -> AlikeRanks {
     }
 }
 
-/// What is wrong with what was asked for is told as such.
+/// Turns a mistake in the request into a usage error.
 fn refused(error: GroupError) -> Report {
     match error {
         error @ GroupError::Build { .. } => Report::new(error),

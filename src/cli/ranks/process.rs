@@ -1,4 +1,4 @@
-//! One rank of several that a launcher has started, each a process of its own.
+//! One rank of several that a launcher started, each in its own process.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -17,17 +17,17 @@ use crate::device::cuda;
 use crate::session::{self, DeviceChoice, LabSpec, PATIENCE, Parallel};
 use crate::train::{Parallelism, Seat};
 
-/// How a rank's figures are told.
+/// How a rank's figures are printed.
 pub(in crate::cli) struct RankOutput<'a> {
     pub steps: u64,
     pub as_json: bool,
-    /// Where ranks record, each to a name of its own.
+    /// The path for recordings; each rank writes to its own name.
     pub record: Option<&'a Path>,
-    /// The person named the device of this process.
+    /// Whether the user named this process's device.
     pub device_is_named: bool,
 }
 
-/// Trains this process's rank. Rank 0 prints what all ranks came to.
+/// Trains this process's rank. Rank 0 prints the results of all ranks.
 pub(in crate::cli) fn run(
     out: &mut dyn Write,
     spec: &LabSpec,
@@ -84,7 +84,7 @@ pub(super) fn own_device(spec: &LabSpec, launched: &LaunchedRank, is_named: bool
 /// The GPU of the rank with this number on its host.
 fn gpu(local: u32) -> Result<u32> {
     match cuda::visible().len() {
-        // A launcher may show each rank its own GPU alone.
+        // A launcher may show each rank only its own GPU.
         1 => Ok(0),
         count if (local as usize) < count => Ok(local),
         count => Err(Usage(format!(
@@ -94,7 +94,7 @@ fn gpu(local: u32) -> Result<u32> {
     }
 }
 
-/// What all ranks have to be given alike.
+/// The arguments that must be equal on all ranks.
 pub(super) fn given(spec: &LabSpec, parallel: Parallel, steps: u64) -> String {
     let kind = match &spec.device {
         DeviceChoice::Cpu => "cpu",
@@ -105,7 +105,7 @@ pub(super) fn given(spec: &LabSpec, parallel: Parallel, steps: u64) -> String {
     format!("{} {sizes:?} {data:?} {seed} {config:?} {parallel:?} {steps} {kind}", workload.name)
 }
 
-/// Checks that all ranks were asked for the same.
+/// Checks that all ranks have the same arguments.
 fn agree(seat: &Seat, given: String) -> Result<()> {
     let all = seat.gather(given.into_bytes())?;
     let Some(other) = all.iter().position(|asked| *asked != all[0]) else { return Ok(()) };

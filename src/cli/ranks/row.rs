@@ -1,4 +1,4 @@
-//! The figures of one rank, and of those that do the same: plain data, which ranks of several processes send each other.
+//! The figures of one rank and of the ranks equal to it, as plain data that ranks in several processes send each other.
 
 use std::sync::Arc;
 
@@ -13,32 +13,32 @@ use crate::source::{RankFigures, RankState};
 use crate::tui;
 use crate::units::Bytes;
 
-/// Columns of an autopsy.
+/// Columns of an autopsy's text.
 const WIDTH: usize = 100;
 
-/// What is known of a run that stands for ranks which do the same.
+/// The figures of a run that stands for all ranks which do the same.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct RankRow {
     pub alike: AlikeRanks,
-    /// Allocated before the first step, and after each phase of the last.
+    /// Allocated memory before the first step, and after each phase of the last step.
     pub sizes: [Bytes; 5],
     pub peak_allocated: Bytes,
     pub peak_reserved: Bytes,
-    /// Steps that it finished.
+    /// Completed steps.
     pub finished: u64,
-    /// The median of their times, in milliseconds.
+    /// The median of the steps' times, in milliseconds.
     pub step_ms: f64,
-    /// What its last steps took without exchanges, where it waits in these for the others.
+    /// The time of the last steps without exchanges, if the rank waits for the others in these.
     pub own: Option<Micros>,
-    /// Times are simulated.
+    /// Whether times are simulated.
     pub simulated: bool,
-    /// The first loss and the last; a stage of a pipeline that is not the last has none.
+    /// The first and the last loss; in a pipeline, only the last stage has them.
     pub losses: Option<[f32; 2]>,
-    /// What is to be said of it behind the table.
+    /// Remarks to print below the table.
     pub said: Vec<String>,
-    /// Where it ran out of memory, why.
+    /// The reason, if memory ran out.
     pub autopsy: Option<Vec<String>>,
-    /// The object of a run on one device.
+    /// The JSON object of a run on one device.
     pub object: Value,
 }
 
@@ -50,7 +50,7 @@ impl RankRow {
         let after = |phase| between.after(phase);
         let Peaks { allocated, reserved } = steps.peaks(&trainer.statistics());
         let autopsy = view.autopsy.is_some().then(|| {
-            // What would have made it fit is tried on one device only.
+            // Remedies are tried only for runs on one device.
             let lines = tui::autopsy_lines(&view, WIDTH, flags::flag).into_iter();
             lines.filter(|line| !line.starts_with("fits:")).collect()
         });
@@ -78,7 +78,7 @@ impl RankRow {
         }
     }
 
-    /// The lowest of its ranks.
+    /// The lowest of the ranks.
     pub fn first(&self) -> u16 {
         self.alike.ranks.first().copied().unwrap_or_default()
     }
@@ -101,8 +101,8 @@ impl RankRow {
     }
 }
 
-/// What is said without being asked for: what is wrong, and what a rank holds because it shares. Of a request that failed the
-/// autopsy says more.
+/// Whether a finding is printed unasked: problems, and memory that a rank holds because it shares work. For a failed
+/// request, the autopsy says more.
 const fn is_said(finding: &Finding) -> bool {
     match finding.evidence {
         Evidence::Gathered { .. } | Evidence::Buckets { .. } | Evidence::LateBuckets { .. } => true,

@@ -12,15 +12,15 @@ use crate::session::{DeviceChoice, LabSpec, Parallel};
 use crate::source::RankFigures;
 use crate::units::Bytes;
 
-/// All of them.
+/// The figures of all ranks.
 pub(super) struct RankTable {
     pub rows: Vec<RankRow>,
-    /// By rank, its row.
+    /// For each rank, the index of its row.
     pub of_rank: Vec<usize>,
 }
 
 impl RankTable {
-    /// Why memory ran out, where it did.
+    /// Why memory ran out, if it did.
     pub fn autopsy(&self) -> Option<&[String]> {
         self.rows.iter().find_map(|row| row.autopsy.as_deref())
     }
@@ -29,7 +29,8 @@ impl RankTable {
         self.rows.iter().map(RankRow::figures).collect()
     }
 
-    /// The rank that matters most: where memory ran out, else where most was reserved. Of those that are equal the lowest.
+    /// The rank that matters most: the rank whose memory ran out, else the rank with the most reserved memory; the
+    /// lowest of several equal ones.
     fn worst(&self) -> Option<&RankRow> {
         self.rows.get(RankFigures::worst(&self.figures()).unwrap_or_default())
     }
@@ -123,7 +124,7 @@ impl RankTable {
         writeln!(out, "  Mean loss of the ranks that have one, first → last: {:.4} → {:.4}.", mean(0), mean(1))
     }
 
-    /// How the worst rank differs from the others.
+    /// Writes how the worst rank differs from the others.
     fn write_worst(&self, out: &mut dyn Write, worst: &RankRow) -> std::io::Result<()> {
         if let [only] = &self.rows[..]
             && only.alike.ranks.len() > 1

@@ -1,4 +1,4 @@
-//! Ranks on the processor or each on a GPU, each on a thread of its own; they compute, and wait for each other.
+//! Ranks on the processor or on one GPU each, with a thread per rank; they compute, and wait for each other.
 
 use color_eyre::eyre::{Report, Result, eyre};
 
@@ -13,7 +13,7 @@ use crate::session::{self, DeviceChoice, GroupError, Headless, LabSpec, Listener
 use crate::source::Recorder;
 use crate::train::{Seat, TrainError};
 
-/// Trains on all ranks; why they ended before the last step, where they did.
+/// Trains on all ranks; returns why they ended before the last step, if they did.
 pub(super) fn train(
     spec: &LabSpec,
     parallel: Parallel,
@@ -57,7 +57,7 @@ pub(super) fn train(
         rows.push(row);
     }
     followers.map_or(Ok(()), Followers::finish)?;
-    // Who only waited for another that has ended is not the reason.
+    // A rank that only waited for an ended rank is not the cause.
     let first = meeting.and_then(|seat| seat.failed());
     let cause = ended.iter().position(|(rank, _, _)| Some(*rank) == first).unwrap_or_default();
     let ended = (cause < ended.len()).then(|| {
@@ -68,7 +68,7 @@ pub(super) fn train(
     Ok((RankTable { rows, of_rank }, ended))
 }
 
-/// Loads what ranks need beyond a device, before there are any.
+/// Loads what the ranks need besides a device, before they start.
 pub(super) fn prepare(spec: &LabSpec) -> Result<()> {
     if !matches!(spec.device, DeviceChoice::Cuda(_)) {
         return Ok(());
@@ -76,7 +76,7 @@ pub(super) fn prepare(spec: &LabSpec) -> Result<()> {
     cuda::prepare_ranks().map_err(|why| eyre!("ranks can't train on GPUs: {why}"))
 }
 
-/// Trains one rank, which has a seat where it meets the others; what it ended with, where it did before the last step.
+/// Trains one rank, which meets the others at its seat; returns the error if it ended before the last step.
 pub(super) fn train_rank(
     spec: LabSpec,
     parallel: Parallel,
@@ -96,7 +96,7 @@ pub(super) fn train_rank(
     let (mut steps, mut ended) = (Steps::new(count, true), None);
     for _ in 0..count {
         match (run.step(), failed()) {
-            // What a GPU computed while its exchanges were ended is nothing.
+            // Results that a GPU computed while its exchanges were being ended are invalid.
             (Ok(_), Some(other)) if on_gpu => ended = Some(TrainError::RankEnded(other)),
             (Ok(report), _) => steps.push(&report),
             (Err(error), _) => {
@@ -111,7 +111,7 @@ pub(super) fn train_rank(
     run.finish();
     let row = RankRow::of(&mut run, &steps, alike(parallel, vec![rank]));
     if ended.is_none() {
-        // Another rank may still be reading what this one's device sent.
+        // Another rank may still be reading data from this rank's device.
         run.trainer().memory().synchronize();
         seat.iter().for_each(|seat| seat.meet());
     }

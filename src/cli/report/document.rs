@@ -1,4 +1,4 @@
-//! A text of headings, sentences, lists and tables, written as it comes: as plain text, as Markdown or as a page.
+//! A text of headings, sentences, lists and tables, written part by part as plain text, as Markdown or as a page.
 
 use std::io::{self, Write};
 
@@ -22,7 +22,7 @@ pub(super) struct Writer<W> {
     out: W,
     style: Style,
     paper: Paper,
-    /// The part before was a table, a heading, or the first.
+    /// The kind of the previous part.
     before: PrecedingBlock,
 }
 
@@ -35,7 +35,7 @@ enum PrecedingBlock {
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a document; text is fitted to the paper.
+    /// Starts a document; text is fitted to the paper.
     pub fn new(mut out: W, style: Style, paper: Paper) -> io::Result<Self> {
         if style == Style::Html {
             page::begin(&mut out)?;
@@ -43,7 +43,7 @@ impl<W: Write> Writer<W> {
         Ok(Self { out, style, paper, before: PrecedingBlock::Nothing })
     }
 
-    /// Writes more of it.
+    /// Writes more parts.
     pub fn write(&mut self, parts: &[DocumentPart]) -> io::Result<()> {
         for part in parts {
             match self.style {
@@ -60,7 +60,7 @@ impl<W: Write> Writer<W> {
         self.out.flush()
     }
 
-    /// Ends it.
+    /// Ends the document.
     pub fn finish(mut self) -> io::Result<()> {
         if self.style == Style::Html {
             page::end(&mut self.out)?;
@@ -104,7 +104,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Writes a part for an issue tracker.
+/// Writes a part as Markdown.
 fn markdown(out: &mut impl Write, part: &DocumentPart) -> io::Result<()> {
     match part {
         DocumentPart::Title(text) => writeln!(out, "## {}\n", escaped(text)),
@@ -130,7 +130,7 @@ fn markdown(out: &mut impl Write, part: &DocumentPart) -> io::Result<()> {
     }
 }
 
-/// What Markdown would read as marks stands for itself.
+/// Escapes characters that Markdown would read as markup.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -153,7 +153,7 @@ mod tests {
         let mut out = Vec::new();
         let paper = Paper { width: usize::MAX, colors: false };
         let mut writer = Writer::new(&mut out, style, paper).unwrap();
-        // Whether it comes at once or in pieces is the same.
+        // The result is the same whether the parts come at once or in pieces.
         parts.chunks(2).for_each(|parts| writer.write(parts).unwrap());
         writer.finish().unwrap();
         String::from_utf8(out).unwrap()
@@ -189,7 +189,7 @@ mod tests {
         assert!(told.starts_with("<!doctype html>") && told.trim_end().ends_with("</html>"), "{told}");
         assert!(told.contains("<svg") && told.contains("prefers-color-scheme: dark"));
         assert!(told.contains("&lt;script&gt;alert(&#39;&amp;&#39;)&lt;/script&gt;"), "{told}");
-        // Nothing comes from elsewhere, nothing runs.
+        // The page loads nothing from elsewhere and runs no code.
         for foreign in ["<script", "http:", "https:", "src=", "@import", "url("] {
             assert!(!told.contains(foreign), "{foreign}");
         }

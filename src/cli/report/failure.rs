@@ -1,4 +1,4 @@
-//! Out of memory: who stopped it, what was asked, how much was missing, what is live, what would have fitted.
+//! Out of memory: what stopped the request, its size, how much was missing, what is live, and what would have fitted.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::model::Autopsy;
 use crate::tui;
 use crate::units::Bytes;
 
-/// The section; empty where no request failed and no message tells of one.
+/// The section; empty if no request failed and there is no message.
 pub(super) fn parts(subject: &ReportSubject<'_>) -> Vec<DocumentPart> {
     let ooms = subject.examined.ooms;
     let Some(failure) = subject.failure() else {
@@ -31,14 +31,14 @@ pub(super) fn parts(subject: &ReportSubject<'_>) -> Vec<DocumentPart> {
         let leaking = leaking(subject, failure);
         items.extend(leaking.iter().map(|(said, _)| said.clone()));
         items.extend(fits(subject, failure));
-        // A smaller batch cures no leak.
+        // A smaller batch does not cure a leak.
         if leaking.is_none_or(|(_, left)| left < missing(subject, failure)) {
             items.extend(smaller_batch(subject, failure));
         }
     }
     let view = subject.view_at(failure);
     let lines = tui::autopsy_lines(&view, usize::MAX, flag);
-    // The first line says what the paragraph above does; what fits is said for the program that ran.
+    // The paragraph above says the same as the first line; remedies are worded for the program that ran.
     let told = |line: &&String| {
         let said = !subject.is_pytorchs() || ["live:", "free:", "tried:"].iter().any(|head| line.starts_with(head));
         said && !line.trim().is_empty()
@@ -49,7 +49,7 @@ pub(super) fn parts(subject: &ReportSubject<'_>) -> Vec<DocumentPart> {
     parts
 }
 
-/// A line on memory then, behind the paragraph that says how much is live, of a program whose names hold their files.
+/// A line on memory at that time, below the paragraph that says how much is live; for a program whose names include their files.
 fn of_a_file(line: &str) -> String {
     let live = line.strip_prefix("live: ").and_then(|live| live.split_once(": "));
     match (live, line.strip_prefix("free: ")) {
@@ -61,12 +61,12 @@ fn of_a_file(line: &str) -> String {
     }
 }
 
-/// What every step leaves behind, where that is why memory ran out some time; and how much steps before the failure left.
+/// What every step leaves behind, if that is eventually why memory ran out; and how much the steps before the failure left.
 fn leaking(subject: &ReportSubject<'_>, failure: &Autopsy) -> Option<(String, Bytes)> {
     let leaks = &subject.examined.leaks;
     let first = leaks.first()?;
     let rate: Bytes = leaks.iter().map(|leak| leak.bytes_per_step).sum();
-    // Little, over many steps, is no reason.
+    // A small leak over many steps is not the reason.
     let left = Bytes(rate.get().saturating_mul(failure.step));
     if left.get() * 100 < failure.ledger.allocated().get() {
         return None;
@@ -79,7 +79,7 @@ fn leaking(subject: &ReportSubject<'_>, failure: &Autopsy) -> Option<(String, By
     Some((said, left))
 }
 
-/// How much was missing; at most, where the limit is not known.
+/// How much memory was missing; an upper bound if the limit is unknown.
 fn missing(subject: &ReportSubject<'_>, failure: &Autopsy) -> Bytes {
     match subject.run.facts.unknown_limit.filter(|_| failure.limit.is_none()) {
         Some(range) => (failure.ledger.reserved() + failure.request.segment).saturating_sub(range.least),
@@ -87,7 +87,7 @@ fn missing(subject: &ReportSubject<'_>, failure: &Autopsy) -> Bytes {
     }
 }
 
-/// Who stopped it, what was asked, how much was missing, what is live.
+/// What stopped the request, its size, how much was missing, and what is live.
 fn first(subject: &ReportSubject<'_>, failure: &Arc<Autopsy>) -> String {
     let request = &failure.request;
     let mut said = match (subject.run.facts.unknown_limit, failure.limit) {
@@ -124,7 +124,7 @@ fn first(subject: &ReportSubject<'_>, failure: &Arc<Autopsy>) -> String {
     said
 }
 
-/// The driver had no more.
+/// The paragraph for a driver that had no more memory.
 fn card(subject: &ReportSubject<'_>, free: Bytes) -> String {
     let said = subject.asked.refusal.filter(|refusal| refusal.free.is_some()).and_then(message::culprit);
     said.unwrap_or_else(|| {
@@ -134,7 +134,7 @@ fn card(subject: &ReportSubject<'_>, free: Bytes) -> String {
     })
 }
 
-/// What would have fitted, each by replay.
+/// What would have fitted, checked by replays.
 fn fits(subject: &ReportSubject<'_>, failure: &Autopsy) -> Vec<String> {
     let Some(tried) = &subject.tried else { return Vec::new() };
     let mut said = match (subject.run.facts.unknown_limit, &tried.loose) {
@@ -176,7 +176,7 @@ fn at_limit(subject: &ReportSubject<'_>, tried: &TriedOut, failure: &Autopsy) ->
     format!("No settings that were tried by replay would have served it: {why}.{}", some.unwrap_or_default())
 }
 
-/// By how much what grows with the batch must fall; `None` where nothing tells what does.
+/// By how much the memory that grows with the batch must fall; `None` if the file does not show which memory that is.
 fn smaller_batch(subject: &ReportSubject<'_>, failure: &Autopsy) -> Option<String> {
     let (missing, grows) = (missing(subject, failure), tui::grows_with_batch(failure));
     let upto = if subject.run.facts.unknown_limit.is_some() { "up to " } else { "" };
@@ -192,7 +192,7 @@ fn smaller_batch(subject: &ReportSubject<'_>, failure: &Autopsy) -> Option<Strin
     })
 }
 
-/// A batch, and what is left of it without so many per cent, in whole micro-batches; `None` where that is nothing.
+/// The batch reduced by `share` per cent, and that rounded down to whole micro-batches; `None` if nothing is left.
 fn batch_without(batch: u64, accumulation: u64, share: f64) -> Option<(u64, u64)> {
     #[expect(
         clippy::cast_possible_truncation,

@@ -1,4 +1,4 @@
-//! A report as one object.
+//! A report as one JSON object.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ use crate::source::MomentHoldings;
 use crate::units::Bytes;
 use crate::whatif::{LimitRange, Tuning, TuningTrial};
 
-/// The report on all files: of one as before there were several, of the ranks of a job an object each.
+/// The report on all files: the same object as ever for one file, and an object for each of several.
 pub(super) fn all(mut files: Vec<Value>, refusal: Option<&Refusal>) -> Value {
     let mut object =
         if files.len() == 1 { files.remove(0) } else { json!({ "units": { "sizes": "bytes" }, "files": files }) };
@@ -57,7 +57,7 @@ pub(super) fn object(file: &File, subjects: &[ReportSubject<'_>]) -> Value {
     })
 }
 
-/// The one line for all devices.
+/// The settings that are best for all devices together.
 fn for_all<'a>(subjects: &'a [ReportSubject<'_>]) -> Option<&'a TuningTrial> {
     let runs: Vec<_> =
         subjects.iter().filter_map(|subject| Some((&subject.tried.as_ref()?.tuning, subject.run))).collect();

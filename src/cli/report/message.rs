@@ -1,4 +1,4 @@
-//! PyTorch's message, as it is pasted: where it is read from, and what it says by itself.
+//! PyTorch's pasted message: where it is read from, and what it says by itself.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -11,10 +11,10 @@ use crate::cli::columns::Tone;
 use crate::snapshot::{Culprit, Refusal};
 use crate::user_input::read_text;
 
-/// More than a message has, and less than fills memory.
+/// Longer than any message, and too short to fill memory.
 const MOST: u64 = 1 << 20;
 
-/// Reads a message: the text itself, the name of a file that holds it, or `-` for the standard input.
+/// Reads a message: the text itself, the name of a file that holds it, or `-` for standard input.
 pub(super) fn read(given: &str) -> Result<Refusal> {
     let path = Path::new(given);
     let text = if given == "-" {
@@ -35,7 +35,7 @@ pub(super) fn read(given: &str) -> Result<Refusal> {
     })
 }
 
-/// What stopped a request, in a sentence; `None` where a message does not tell.
+/// What stopped a request, in a sentence; `None` if the message does not say.
 pub(super) fn culprit(refusal: &Refusal) -> Option<String> {
     let free = refusal.free.map_or_else(String::new, |free| format!("; the card had {free} free"));
     let of_it = refusal.free.map_or_else(String::new, |free| format!(", and {free} of it were free"));
@@ -55,7 +55,8 @@ pub(super) fn culprit(refusal: &Refusal) -> Option<String> {
     })
 }
 
-/// Who else has memory on the card, and whether the request would have fitted without them; `None` where none are named.
+/// Which other processes have memory on the card, and whether the request would have fitted without them; `None` if the
+/// message names none.
 pub(super) fn others(refusal: &Refusal) -> Option<String> {
     let each: Vec<String> =
         refusal.others.iter().map(|other| format!("process {} has {}", other.process, other.size)).collect();

@@ -1,4 +1,4 @@
-//! `vramlab report`: everything there is to say of a run's memory, for people, programs and issue trackers.
+//! `vramlab report`: a full report on a run's memory, for people, programs and issue trackers.
 
 mod document;
 mod failure;
@@ -63,7 +63,7 @@ enum ReportFormat {
     Html,
 }
 
-/// Reads the files and prints the report as it comes, what takes longest last.
+/// Reads the files and prints the report as it is computed, the slowest part last.
 pub(super) fn run(args: &ReportArgs) -> Result<Status> {
     let refusal = args.error.as_deref().map(message::read).transpose()?;
     if args.subjects.files.is_empty() {
@@ -83,7 +83,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<Status> {
     }
 }
 
-/// What a message says by itself.
+/// Explains a message without a file.
 fn alone(args: &ReportArgs, refusal: &Refusal) -> Result<Status> {
     match args.format.style() {
         None => writeln!(stdout(), "{}", json::message(refusal))?,
@@ -120,7 +120,7 @@ fn print(args: &ReportArgs, files: &[File], asked: ReportRequest<'_>, style: Sty
     if several {
         out.write(&ranks::parts(&subjects))?;
     }
-    // Of the ranks of a job the worst is looked at.
+    // Of a job's ranks, the worst is examined.
     if files.len() > 1 {
         let worst = ranks::worst(&subjects);
         subjects = subjects.into_iter().enumerate().filter(|(index, _)| *index == worst).map(|(_, of)| of).collect();
@@ -130,7 +130,7 @@ fn print(args: &ReportArgs, files: &[File], asked: ReportRequest<'_>, style: Sty
             out.write(&[DocumentPart::Heading(subject.called(files.len() > 1))])?;
         }
         out.write(&subject.remarks())?;
-        // What was asked is whether it would have fitted: that is tried first.
+        // After a failure, the question is whether the request would have fitted: that is tried first.
         if subject.failure().is_some() {
             subject.try_settings()?;
         }
@@ -161,7 +161,7 @@ fn title(files: &[File]) -> Vec<DocumentPart> {
 }
 
 impl ReportFormat {
-    /// How it is written as a document; `None` for programs.
+    /// The document's style; `None` for JSON.
     const fn style(self) -> Option<Style> {
         match self {
             Self::Text => Some(Style::Text),

@@ -1,4 +1,4 @@
-//! A report as one page: no scripts, no fonts, nothing from elsewhere; readable light and dark, on paper and on a phone.
+//! A report as one page: no scripts, no fonts, no external files; readable in light and dark, on paper and on a phone.
 
 use std::io::{self, Write};
 
@@ -29,17 +29,17 @@ figure { margin: 1rem 0; } figcaption { color: var(--dim); } svg { width: 100%; 
 <body>
 "#;
 
-/// Begins a page.
+/// Starts a page.
 pub(super) fn begin(out: &mut impl Write) -> io::Result<()> {
     out.write_all(HEAD.as_bytes())
 }
 
-/// Ends it.
+/// Ends the page.
 pub(super) fn end(out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "</body>\n</html>")
 }
 
-/// Writes one part of it.
+/// Writes one part of the page.
 pub(super) fn part(out: &mut impl Write, part: &DocumentPart) -> io::Result<()> {
     match part {
         DocumentPart::Title(text) => writeln!(out, "<h1>{}</h1>", escaped(text)),
@@ -67,7 +67,7 @@ pub(super) fn part(out: &mut impl Write, part: &DocumentPart) -> io::Result<()> 
     }
 }
 
-/// What HTML would read as marks stands for itself.
+/// Escapes characters that HTML would read as markup.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -86,7 +86,7 @@ fn escaped(text: &str) -> String {
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 240.0;
 
-/// Allocated before reserved, from the first event to the last.
+/// Draws allocated memory in front of reserved memory, from the first event to the last.
 fn draw(out: &mut impl Write, curve: &Curve) -> io::Result<()> {
     let top = curve.columns.iter().map(|(_, reserved)| *reserved).max().unwrap_or_default();
     if top == Bytes::ZERO {

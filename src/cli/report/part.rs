@@ -6,13 +6,13 @@ use crate::source::Curve;
 /// One part of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DocumentPart {
-    /// Its title.
+    /// The document's title.
     Title(String),
-    /// Begins a section.
+    /// A heading, which starts a section.
     Heading(String),
     /// A paragraph.
     Text(String),
-    /// A paragraph that says whether something is well; a terminal shows it in a colour.
+    /// A paragraph that says whether something is in order; a terminal shows it in a colour.
     Verdict(Tone, String),
     /// A list.
     Items(Vec<String>),
@@ -20,6 +20,6 @@ pub(super) enum DocumentPart {
     Table(Table),
     /// Something to paste.
     Code(String),
-    /// Memory over time, for who can draw.
+    /// Memory over time, for formats that can draw.
     Curve(Curve),
 }

@@ -1,11 +1,11 @@
-//! Several devices side by side: which is the worst, and how far they are apart.
+//! Several devices side by side: which is the worst, and how much they differ.
 
 use super::part::DocumentPart;
 use super::subject::ReportSubject;
 use crate::cli::columns::{Column, Table};
 use crate::units::Bytes;
 
-/// The one that matters most: where requests failed, else where most was reserved.
+/// The index of the device that matters most: with failed requests, else with the most reserved memory.
 pub(super) fn worst(subjects: &[ReportSubject<'_>]) -> usize {
     let badness = |subject: &ReportSubject<'_>| (subject.examined.ooms > 0, peak(subject));
     (0..subjects.len()).rev().max_by_key(|index| badness(&subjects[*index])).unwrap_or(0)
@@ -15,7 +15,7 @@ fn peak(subject: &ReportSubject<'_>) -> (Bytes, Bytes) {
     (subject.examined.view.peak_reserved, subject.examined.view.peak_allocated)
 }
 
-/// A table of all, and a sentence on how they differ.
+/// A table of all devices, and a sentence on how they differ.
 pub(super) fn parts(subjects: &[ReportSubject<'_>]) -> Vec<DocumentPart> {
     let mut table = Table::new([
         Column::wraps(""),
@@ -50,16 +50,16 @@ pub(super) fn parts(subjects: &[ReportSubject<'_>]) -> Vec<DocumentPart> {
     vec![DocumentPart::Heading(heading.to_owned()), DocumentPart::Table(table), DocumentPart::Text(imbalance(subjects))]
 }
 
-/// The number of the device, and whose it is.
+/// The device's number, and the rank that owns it.
 fn number(subject: &ReportSubject<'_>) -> String {
     let device = subject.run.facts.device.0;
     subject.examined.alike.as_ref().map_or_else(|| device.to_string(), |alike| format!("{device} ({})", alike.words()))
 }
 
-/// How far the worst is from the mean, and from the least. A GPU that a rank uses beside its own is none of them.
+/// How far the worst device is from the mean, and from the lowest. A GPU that a rank uses besides its own does not count.
 fn imbalance(subjects: &[ReportSubject<'_>]) -> String {
     let has_ranks = subjects.iter().any(|subject| subject.examined.alike.is_some());
-    // What stands for several ranks counts as often.
+    // A device that stands for several ranks counts as often.
     let counts = |subject: &ReportSubject<'_>| match &subject.examined.alike {
         Some(alike) => alike.ranks.len() as u64,
         None => u64::from(!has_ranks),

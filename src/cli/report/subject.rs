@@ -1,4 +1,4 @@
-//! All that is known of one device of a file.
+//! Everything known about one device of a file.
 
 use std::sync::Arc;
 
@@ -14,27 +14,27 @@ use crate::source::{DeviceExamination, Whole};
 use crate::units::Bytes;
 use crate::whatif::{Effort, Figures, RecordedRun, Tuning, smallest_limit};
 
-/// What is asked of a report.
+/// What the report is to contain.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReportRequest<'a> {
-    /// Settings are tried.
+    /// Whether settings are tried.
     pub settings: bool,
     /// PyTorch's message.
     pub refusal: Option<&'a Refusal>,
-    /// The limit of the process, where it is given.
+    /// The limit of the process, if it is given.
     pub told: Option<PrintedSize>,
 }
 
-/// All that is known of one device.
+/// Everything known about one device.
 pub(super) struct ReportSubject<'a> {
     pub file: &'a str,
     pub whole: &'a Whole,
     pub examined: DeviceExamination,
     pub run: &'a RecordedRun,
-    /// The oldest PyTorch that it may be of.
+    /// The oldest PyTorch that may have made the run.
     pub oldest: TorchVersion,
     pub asked: ReportRequest<'a>,
-    /// What was tried; `None` before, or where nothing was to be.
+    /// The results of replays; `None` before they are done, or if none are wanted.
     pub tried: Option<TriedOut>,
 }
 
@@ -42,16 +42,16 @@ pub(super) struct ReportSubject<'a> {
 pub(super) struct TriedOut {
     /// The run under its own conditions.
     pub again: Figures,
-    /// Under the limit of the run, or the least that it can have been.
+    /// Under the run's limit, or the lowest that it can have been.
     pub tuning: Tuning,
-    /// Under the highest limit that there can have been, where none is recorded.
+    /// Under the highest possible limit, if none is recorded.
     pub loose: Option<Tuning>,
-    /// The smallest limit that does under the run's own settings; looked for where a request failed.
+    /// The smallest limit that is enough under the run's own settings; searched if a request failed.
     pub smallest: Option<Bytes>,
 }
 
 impl<'a> ReportSubject<'a> {
-    /// The devices of a file that were looked at.
+    /// The examined devices of a file.
     pub fn all(file: &'a File, mut examined: Vec<DeviceExamination>, asked: ReportRequest<'a>) -> Vec<Self> {
         let mut subjects = Vec::new();
         for run in &file.runs {
@@ -73,36 +73,36 @@ impl<'a> ReportSubject<'a> {
         subjects
     }
 
-    /// A program of PyTorch's, which knows nothing of our flags.
+    /// Whether the run is of a PyTorch program, which does not have our flags.
     pub const fn is_pytorchs(&self) -> bool {
         self.run.facts.begins.is_some()
     }
 
-    /// Whether there is a history: what comes before the end is not known without one.
+    /// Whether there is a history: without one, only the end is known.
     pub fn has_history(&self) -> bool {
         self.run.facts.begins != Some(Begins::Nowhere)
     }
 
-    /// The peaks are the least that they can have been.
+    /// Whether events were overwritten, so that peaks are lower bounds.
     pub fn overwritten(&self) -> bool {
         self.run.facts.begins == Some(Begins::Ring)
     }
 
-    /// What it is called among others.
+    /// The device's name among others.
     pub fn called(&self, files: bool) -> String {
         let device = self.run.facts.device.0;
         if files { format!("{}, device {device}: the worst", self.file) } else { format!("Device {device}") }
     }
 
-    /// What had to be assumed.
+    /// Assumptions that had to be made.
     pub fn remarks(&self) -> Vec<DocumentPart> {
-        // Which limit it was is said where the failure is.
+        // The section on the failure says which limit was assumed.
         let told = |remark: &&String| self.run.facts.unknown_limit.is_none() || !remark.contains("--limit");
         let remarks: Vec<String> = self.run.facts.remarks.iter().filter(told).cloned().collect();
         if remarks.is_empty() { Vec::new() } else { vec![DocumentPart::Items(remarks)] }
     }
 
-    /// The failure that the report is about: the one that the message names, else the first.
+    /// The failure that the report is about: the one in the message, else the first.
     pub fn failure(&self) -> Option<&Arc<Autopsy>> {
         let failures = &self.examined.failures;
         let named = |autopsy: &&Arc<Autopsy>| {
@@ -112,14 +112,14 @@ impl<'a> ReportSubject<'a> {
         failures.iter().find(named).or(failures.first())
     }
 
-    /// How it stands at the end, with the failure as the last that failed.
+    /// The view at the end, with `failure` as the last failed request.
     pub fn view_at(&self, failure: &Arc<Autopsy>) -> View {
         let mut view = self.examined.view.clone();
         view.autopsy = Some(Arc::clone(failure));
         view
     }
 
-    /// A limit that the stream does not tell holds for its failures too.
+    /// Sets a limit that the stream does not contain, for its failures too.
     fn set_limit(&mut self) {
         let Some(limit) = self.run.facts.conditions.limit.filter(|_| self.run.facts.unknown_limit.is_none()) else {
             return;
@@ -134,7 +134,7 @@ impl<'a> ReportSubject<'a> {
         }
     }
 
-    /// Tries settings, unless that was done or is not wanted.
+    /// Tries settings, unless that is done or not wanted.
     pub fn try_settings(&mut self) -> Result<()> {
         if self.tried.is_some() || !self.asked.settings || !self.has_history() {
             return Ok(());
@@ -152,7 +152,7 @@ impl<'a> ReportSubject<'a> {
         Ok(())
     }
 
-    /// Says what replays found for a request that failed, where remedies were not tried in the run.
+    /// Adds what replays found for a failed request, if remedies were not tried in the run.
     fn verify(&mut self) {
         let Some(tried) = &self.tried else { return };
         let remedied: Arc<[_]> = tried.tuning.remedied().into();

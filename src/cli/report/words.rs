@@ -1,4 +1,4 @@
-//! What a report says.
+//! The sentences and tables of a report.
 
 use clap::ValueEnum;
 
@@ -28,10 +28,10 @@ pub(super) enum By {
 
 /// Rows of a table.
 const ROWS: usize = 10;
-/// Settings that are told.
+/// Settings that are listed.
 const SETTINGS: usize = 4;
 
-/// All that needs no settings tried, what matters most first.
+/// Everything that needs no replay under other settings, the most important first.
 pub(super) fn before_settings(subject: &ReportSubject<'_>, by: By) -> Vec<DocumentPart> {
     let mut parts = failure::parts(subject);
     let leaks = subject.leaks();
@@ -49,7 +49,7 @@ pub(super) fn before_settings(subject: &ReportSubject<'_>, by: By) -> Vec<Docume
     parts
 }
 
-/// A remedy for a program of PyTorch's, which knows nothing of our flags.
+/// A remedy for a PyTorch program, which does not have our flags.
 fn of_pytorch(remedy: &Remedy, subject: &ReportSubject<'_>) -> String {
     match remedy {
         Remedy::HigherLimit => "more memory allowed to this process".to_owned(),
@@ -114,7 +114,7 @@ impl ReportSubject<'_> {
                 return vec![DocumentPart::Heading(heading), DocumentPart::Table(table)];
             }
         };
-        // A package's own line says which of its layers it was.
+        // For a line inside a package, another column says which of its layers it was.
         let within = by == By::Line && held.iter().take(ROWS).any(|held| standing.within.contains_key(&held.name));
         let name = if by == By::Module { "module" } else { "name" };
         let mut columns = vec![
@@ -177,9 +177,9 @@ impl ReportSubject<'_> {
         parts
     }
 
-    /// What the sections do not say.
+    /// Findings that no other section reports.
     fn findings(&self) -> Vec<DocumentPart> {
-        // What is free once a job has ended is no finding.
+        // Free memory after the end of a job is no finding.
         let said = |evidence: &Evidence| match evidence {
             Evidence::OutOfMemory { .. } | Evidence::Stranded { .. } => true,
             Evidence::Leak { .. } => !self.examined.leaks.is_empty(),
@@ -259,15 +259,16 @@ impl ReportSubject<'_> {
         parts
     }
 
-    /// What most that a name holds at the end is for: the same word as everywhere else.
+    /// The category of most of the memory that a name holds at the end, in the same word as everywhere else.
     fn category_of(&self, leak: &Leak) -> Category {
         let held = self.examined.end.holders.iter().find(|held| held.name == leak.line);
         held.map_or(leak.category, |held| held.category)
     }
 }
 
-/// Segments whose free bytes live blocks strand; like ones are counted. Nothing is said of little: where less than 1 % of all
-/// reserved memory is stranded, and of less than a twentieth of what is.
+/// Segments whose free bytes are stranded by live blocks; equal ones are counted. Small amounts are left out:
+/// everything if less than 1 % of all reserved memory is stranded, and segments with less than a twentieth of the
+/// stranded bytes.
 fn stranding(segments: &[(StrandingSegment, String)], ledger: &Ledger) -> Vec<String> {
     if ledger.stranded.get() * 100 < ledger.reserved().get() {
         return Vec::new();
@@ -292,14 +293,14 @@ fn stranding(segments: &[(StrandingSegment, String)], ledger: &Ledger) -> Vec<St
     items.into_iter().map(words).collect()
 }
 
-/// A number to two digits: what is extrapolated is no more certain.
+/// A number rounded to two digits: an extrapolation is no more certain.
 fn about(number: u64) -> u64 {
     let digits = number.checked_ilog10().unwrap_or(0).saturating_sub(1);
     let unit = 10_u64.pow(digits);
     (number / unit).saturating_mul(unit)
 }
 
-/// Why memory of finished steps stays, as far as the names tell, and what to do.
+/// Why memory of finished steps stays, as far as the names show, and what to do.
 fn cause(leaks: &[Leak]) -> String {
     let first = leaks.first().map_or("", |leak| &*leak.line);
     match leaks.len() {
@@ -315,7 +316,7 @@ fn cause(leaks: &[Leak]) -> String {
     }
 }
 
-/// What was tried on all of them, and one line to paste: they start with one environment.
+/// The settings that were tried on all devices, and one line to paste: all processes start with one environment.
 pub(super) fn settings(subjects: &[ReportSubject<'_>]) -> Vec<DocumentPart> {
     let mut parts = Vec::new();
     let known: Vec<(&ReportSubject<'_>, &Tuning)> =
@@ -349,9 +350,9 @@ pub(super) fn settings(subjects: &[ReportSubject<'_>]) -> Vec<DocumentPart> {
             parts.push(DocumentPart::Code(paste.shell));
             parts.extend(paste.program.map(DocumentPart::Code));
         }
-        // With which limit something does is said where the failure is.
+        // The section on the failure says which settings work with which limit.
         _ if unknown => {}
-        // So is that nothing serves it.
+        // The section on the failure also says that no settings serve every request.
         _ if none_fits() && known.iter().all(|(subject, _)| subject.is_pytorchs() && subject.failure().is_some()) => {}
         _ if none_fits() => {
             parts.push(DocumentPart::Text("None of the settings tried serves every request.".to_owned()))
@@ -390,13 +391,13 @@ fn table(subject: &ReportSubject<'_>, tuning: &Tuning) -> Vec<DocumentPart> {
     ]);
     let best = tuning.recommended(run);
     let mut shown: Vec<&TuningTrial> = worth.into_iter().take(SETTINGS).collect();
-    // What is advised is the simplest of those that are about as good: it may be beaten by a little.
+    // The recommended settings are the simplest of those that are about equally good, so others may be slightly better.
     shown.extend(best.filter(|best| !shown.iter().any(|tried| std::ptr::eq(*tried, *best))));
     for tried in shown {
         table.row(vec![
             format!("predicted: {}", tried.conditions).into(),
             tried.figures.peak_reserved.to_string().into(),
-            // Beside a run that stopped short a share says nothing.
+            // A percentage relative to a run that stopped early says nothing.
             if served { Cell::toned("fits", Tone::Good) } else { changed(before, tried.figures.peak_reserved.get()) },
             tried.calls().to_string().into(),
         ]);

@@ -11,7 +11,7 @@ use crate::pane::{Frame, put_at, span};
 use crate::theme::{Theme, Token};
 use vramlab_allocator::units::Bytes;
 
-/// Where the columns of a chart are, with room for labels at the left and `below` rows.
+/// The part of `inner` that holds a chart's columns, with room for labels at the left and for `below` rows underneath.
 pub fn plot_in(inner: Rect, kind: Frame, below: u16) -> Rect {
     let margin = u16::from(kind == Frame::Box);
     let below = if inner.height >= 3 { below } else { 0 };
@@ -23,10 +23,10 @@ pub fn plot_in(inner: Rect, kind: Frame, below: u16) -> Rect {
     }
 }
 
-/// An axis of bytes: its height, and the distance of its ticks.
+/// An axis of bytes: its height, and the distance between its ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Axis {
-    /// The height of the chart.
+    /// The value at the top of the chart.
     pub top: Bytes,
     /// The unit of its labels.
     pub unit: ByteUnit,
@@ -34,11 +34,11 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// Cells of its labels.
+    /// The width of its labels, in cells.
     pub const WIDTH: u16 = 5;
 
-    /// The lowest axis that holds `largest` in `rows` rows, with four ticks or more where there is room for them, at round figures
-    /// of `unit` and on whole rows; with three, where that leaves an eighth less blank.
+    /// The lowest axis that holds `largest` in `rows` rows, with round ticks in `unit` that lie on whole rows: four
+    /// ticks or more if there is room for them, or three if that leaves at least an eighth less of the chart blank.
     pub fn new(unit: ByteUnit, largest: Bytes, rows: u16) -> Self {
         let largest = largest.get().max(1);
         let rows = rows.max(1);
@@ -55,14 +55,14 @@ impl Axis {
         fewer.filter(|fewer| fewer.top.get() / 7 <= usual.top.get() / 8).unwrap_or(usual)
     }
 
-    /// An axis of few rows that `largest` fills to the edge, so that every part of its top row can be seen.
+    /// An axis that `largest` fills to the top, for charts of few rows, so that every part of the top row can be seen.
     pub fn fitted(unit: ByteUnit, largest: Bytes, rows: u16) -> Self {
         let top = largest.get().max(1);
         Self::best(unit, top, [top], rows.max(1))
     }
 
-    /// The axis with the best ticks among those of so many rows with these tops: rather even ones than some that are nearly so, rather as
-    /// many as tell well than fewer, and rather one of the first tops.
+    /// The axis with the best ticks among the axes of `rows` rows with these tops. Even ticks are better than nearly
+    /// even ones, then more ticks (up to what is useful) than fewer, then an earlier top than a later one.
     fn best(unit: ByteUnit, edge: u64, tops: impl IntoIterator<Item = u64> + Clone, rows: u16) -> Self {
         let axes = || {
             let numbered = tops.clone().into_iter().enumerate();
@@ -81,7 +81,7 @@ impl Axis {
         })
     }
 
-    /// Axes whose ticks are round and as far apart as labels need, the nearest first.
+    /// Axes with round ticks that are as far apart as labels need, the smallest distance first.
     fn with_round_ticks(unit: ByteUnit, top: u64, rows: u16) -> impl Iterator<Item = Self> {
         let least = if rows > 4 { 16 } else { 8 };
         round_numbers(unit, top as f64 / f64::from(rows))
@@ -90,12 +90,12 @@ impl Axis {
             .filter(move |axis| axis.lines(rows).windows(2).all(|pair| pair[1] >= pair[0] + least))
     }
 
-    /// Where its ticks have their lines, the zero's edge first.
+    /// The heights of the ticks' lines, in eighths of a row, starting with the zero's.
     fn lines(self, rows: u16) -> Vec<u64> {
         self.ticks(rows).into_iter().map(|(_, above)| line_of(above)).collect()
     }
 
-    /// How evenly its lines stand where they are drawn.
+    /// How evenly its lines are spaced as drawn.
     fn evenness(self, rows: u16) -> Evenness {
         let drawn = self.lines(rows);
         match drawn.get(1) {
@@ -111,18 +111,18 @@ impl Axis {
         }
     }
 
-    /// Whether it has as many ticks as so many rows want, and one near `edge`.
+    /// True if it has enough ticks for `rows` rows, and one of them near `edge`.
     fn tells_enough(self, edge: u64, rows: u16) -> bool {
         let ticks = self.ticks(rows);
         let most = ticks.last().map_or(0, |(value, _)| *value);
-        // Of two or three rows none has its label near the top.
+        // With two or three rows, no label can be near the top.
         let least = if rows < 4 { 70 } else { 75 };
         let is_high = u128::from(most) * 100 >= u128::from(edge) * least;
         (fewest_ticks(rows)..=MOST_TICKS).contains(&ticks.len()) && is_high
     }
 
-    /// An axis of so many rows in which `edge` lies on the upper edge of a row: of row `below`, counted from one, or of one a little lower
-    /// if round figures stand evenly then.
+    /// An axis of `rows` rows in which `edge` lies on the upper edge of a row: of row `below`, counted from one, or of
+    /// a row a little lower if round ticks are evenly spaced then.
     pub(super) fn with_edge(unit: ByteUnit, edge: Bytes, below: u16, rows: u16) -> Self {
         let (below, rows) = (below.max(1), rows.max(1));
         let lowest = below - (below / 6).max(1).min(below - 1);
@@ -133,7 +133,7 @@ impl Axis {
         Self::best(unit, edge.get(), (lowest..=below).rev().map(top), rows)
     }
 
-    /// How high `bytes` stand in a chart of so many rows, in eighths of a row.
+    /// The height of `bytes` in a chart of `rows` rows, in eighths of a row.
     pub fn eighths(self, bytes: Bytes, rows: u16) -> u64 {
         let full = u128::from(rows) * 8;
         let top = u128::from(self.top.get().max(1));
@@ -141,13 +141,13 @@ impl Axis {
         u64::try_from(scaled.min(full)).unwrap_or(u64::MAX)
     }
 
-    /// The row from the bottom in which `bytes` end.
+    /// The row, counted from the bottom, that contains the end of `bytes`.
     pub fn row(self, bytes: Bytes, rows: u16) -> u16 {
         let row = self.eighths(bytes, rows).saturating_sub(1) / 8;
         u16::try_from(row).unwrap_or(u16::MAX).min(rows.saturating_sub(1))
     }
 
-    /// Draws labels left of `plot`, inside `inner`, and a faint line at each tick, at its height.
+    /// Draws labels left of `plot`, inside `inner`, and a faint line at the height of each tick.
     pub fn draw(self, theme: &Theme, inner: Rect, plot: Rect, buf: &mut Buffer) {
         if plot.is_empty() {
             return;
@@ -164,15 +164,16 @@ impl Axis {
         }
     }
 
-    /// Values that have a label, and two eighths more than where they stand: at the lower edge of a row or in its middle, whichever is
-    /// nearer; a value at the upper edge is the next row's.
+    /// The labelled values, each with its height in eighths of a row plus two. The two eighths move a line to the
+    /// nearest lower edge or middle of a row; a value at the upper edge of a row belongs to the next row.
     fn ticks(self, rows: u16) -> Vec<(u64, u64)> {
         let place = |value: u64| (value, self.eighths(Bytes(value), rows) + ABOVE);
         let values = (0..).map_while(|count| self.tick.checked_mul(count)).take_while(|value| *value <= self.top.get());
         values.map(place).take_while(|(_, above)| above / 8 < u64::from(rows)).collect()
     }
 
-    /// Takes away grid lines in row `above`, counted from the bottom, and in the rows beside it: they could be taken for a line there.
+    /// Removes grid lines in row `above`, counted from the bottom, and in the rows next to it, because a ceiling's line
+    /// there could be confused with them.
     pub(super) fn clear_beside(above: u16, theme: &Theme, plot: Rect, buf: &mut Buffer) {
         let row = plot.height.saturating_sub(1 + above);
         for y in row.saturating_sub(1)..(row + 2).min(plot.height) {
@@ -191,25 +192,25 @@ impl Axis {
             let power = 10f64.powi(*decimals);
             ((scaled * power).round() / power - scaled).abs() < 1e-6 * scaled.max(1e-3)
         });
-        // A figure that is not round has no more characters than round ones beside it, unless it is less than one.
+        // A figure that is not round gets no more characters than the round ones beside it, unless it is less than one.
         let most = if scaled < 1.0 { 2 } else { i32::from(scaled < 9.95) };
         format!("{scaled:.*}", decimals.unwrap_or(2).min(most) as usize)
     }
 }
 
-/// Where a value has its label and its line: two eighths of a row above where it stands.
+/// A value's label and line are placed this many eighths of a row above its height.
 const ABOVE: u64 = 2;
 
-/// The line of a value in row `y`.
+/// Draws a value's line in row `y`.
 fn grid_line(above: u64, y: u16, theme: &Theme, plot: Rect, buf: &mut Buffer) {
     let symbol = if line_of(above).is_multiple_of(8) { GRID } else { GRID_MIDDLE };
-    // Every second cell: a line that is not taken for an area.
+    // Every second cell, so that the line is not mistaken for an area.
     for x in (plot.left()..plot.right()).step_by(2) {
         buf[(x, y)].set_symbol(symbol).set_style(theme.style(Token::Border));
     }
 }
 
-/// The axis of a chart of shares, in hundredths: its top, and in how many parts ticks divide it.
+/// The axis of a chart of shares, in per cent: its top, and the number of parts between its ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shares {
     top: u64,
@@ -217,11 +218,11 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// Tops in hundredths, with ticks that are whole.
+    /// Tops in per cent that give whole ticks.
     const TOPS: [u64; 17] = [4, 5, 6, 8, 10, 12, 15, 16, 20, 24, 25, 30, 40, 50, 60, 80, 100];
 
-    /// The lowest top that holds `largest`, with ticks two rows apart at least; rather one that is half as high again, if its ticks stand
-    /// evenly in so many rows.
+    /// The lowest top that holds `largest`, with ticks at least two rows apart. A top up to half as high again is
+    /// preferred if its ticks are evenly spaced in `rows` rows.
     pub fn new(largest: f64, rows: u16) -> Self {
         let rows = u64::from(rows);
         let divided = |top: u64, evenly: bool| {
@@ -238,19 +239,19 @@ impl Shares {
         even.or_else(|| divided(lowest, false)).unwrap_or(Self { top: lowest, parts: 1 })
     }
 
-    /// Its top as a share.
+    /// The top as a share from 0 to 1.
     pub fn top(self) -> f64 {
         self.top as f64 / 100.0
     }
 
-    /// Draws labels left of `plot`, and lines between its ends.
+    /// Draws labels left of `plot`, and lines at the ticks between its ends.
     pub fn draw(self, theme: &Theme, inner: Rect, plot: Rect, buf: &mut Buffer) {
         let Self { top, parts } = self;
         let rows = u64::from(plot.height);
         let mut label = |share: u64, y: u16| {
             put_at(inner, 0, y - inner.y, vec![span(theme, Token::Dim, format!("{share:>3}%"))], &mut *buf);
         };
-        // Ticks have their labels above their lines, the top below the edge: with two rows to a part it would be too near to the next.
+        // A tick's label is above its line, but the top's label is below the edge. With two rows to a part they would be too close.
         if parts == 1 || rows > 2 * parts {
             label(top, plot.top());
         }
@@ -268,20 +269,20 @@ impl Shares {
     }
 }
 
-/// How evenly the ticks of an axis stand, the best first.
+/// How evenly an axis's ticks are spaced, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Evenness {
-    /// As many whole rows apart.
+    /// The same number of whole rows apart.
     WholeRows,
-    /// As many half rows apart.
+    /// The same number of half rows apart.
     HalfRows,
     /// Each within a quarter of a row of its height, so that distances differ by half a row.
     Nearly,
-    /// There is none beside the zero.
+    /// There is no tick besides the zero.
     Lone,
 }
 
-/// Ticks that an axis of so many rows has at least, with its zero; and that any has at most.
+/// The fewest ticks that an axis of `rows` rows should have, including its zero. [`MOST_TICKS`] is the most for any axis.
 const fn fewest_ticks(rows: u16) -> usize {
     match rows {
         0..2 => 1,
@@ -292,19 +293,19 @@ const fn fewest_ticks(rows: u16) -> usize {
 }
 const MOST_TICKS: usize = 9;
 
-/// Where the line of a label so many eighths above the zero is drawn: at the lower edge of its row, or in the middle.
+/// The height of the line for a label at this height, in eighths: the lower edge of its row, or the middle.
 const fn line_of(above: u64) -> u64 {
     above / 8 * 8 + if above % 8 <= 4 { 0 } else { 4 }
 }
 
-/// A round number that is more than half of `top`, so that it stands by itself, and in a row of its own.
+/// A round number of more than half of `top`, in a row of its own, for an axis with a single tick.
 fn lone_tick(unit: ByteUnit, top: u64, rows: u16) -> u64 {
     let (top, rows) = (top as f64, f64::from(rows));
     let stands_alone = |tick: &f64| *tick > top / 2.0 && *tick <= top * 0.9 && tick * rows / top >= 1.0;
     round_numbers(unit, top / rows).find(stands_alone).map_or(u64::MAX, |tick| tick.round() as u64)
 }
 
-/// Round numbers of bytes from about so many on: those of two digits only where they are whole figures.
+/// Round numbers of bytes, starting around `from`. Those with two digits are used only as whole figures.
 fn round_numbers(unit: ByteUnit, from: f64) -> impl Iterator<Item = f64> {
     let power = 10f64.powf((from / unit.bytes() as f64).max(1e-3).log10().floor());
     let tens = [1.0, 10.0, 100.0].into_iter();
@@ -320,7 +321,7 @@ fn round_up(wanted: f64, unit: u64) -> u64 {
     let power = 10f64.powf(scaled.log10().floor());
     let decimal = [1.0, 2.0, 5.0].into_iter().find(|factor| factor * power >= scaled).unwrap_or(10.0) * power;
     let binary = 2f64.powf(scaled.log2().ceil());
-    // A fraction is read in tenths.
+    // Fractions are easier to read in tenths than in powers of two.
     let round = if scaled > 1.0 { decimal.min(binary) } else { decimal };
     ((round * unit as f64).ceil() as u64).max(1)
 }
@@ -395,8 +396,7 @@ mod tests {
         assert!(even * 5 > labelled * 4, "{even} of {labelled} stand evenly");
     }
 
-    /// Labels and grid lines as they are read back from a frame: a label's figure in the unit of the axis, and its height in eighths
-    /// of a row.
+    /// Reads labels and grid lines back from a frame: each label's figure in the axis's unit, and its height in eighths of a row.
     fn ticks(axis: Axis, rows: u16) -> Vec<(f64, u16)> {
         let (theme, _) = ThemeCatalog::default().load("dark", ColorTier::True).unwrap();
         let mut buf = Buffer::empty(Rect::new(0, 0, 20, rows));
@@ -469,7 +469,7 @@ mod tests {
                 let ticks = ticks(axis, rows);
                 if axis.unit == ByteUnit::GiB {
                     for (value, row) in &ticks {
-                        // The glyph fills the lowest eighth of its cell: it begins at eight times the row.
+                        // The glyph fills the lowest eighth of its cell, so it begins at eight times the row.
                         let exact = value * GIB as f64 / axis.top.get() as f64 * f64::from(rows) * 8.0;
                         assert!((exact - f64::from(*row)).abs() < 0.5, "{rows} rows: {value} at {row}: {axis:?}");
                     }

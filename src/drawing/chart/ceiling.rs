@@ -1,4 +1,4 @@
-//! What memory can't pass, as a line with its name: the limit, or else what the card has.
+//! The line of what memory can't exceed, with its name: the limit, or else the card's memory.
 
 use ratatui::buffer::{Buffer, Cell};
 use ratatui::layout::Rect;
@@ -11,50 +11,50 @@ use crate::figures::{self, ByteUnit};
 use crate::theme::{Theme, Token};
 use vramlab_allocator::units::Bytes;
 
-/// Rows from which on there is room for a name above the line.
+/// From this many rows on there is room for a name above the line.
 const NAMED: u16 = 4;
-/// Rows from which on there is room for a note above what is highest, and for the mark of a moment.
+/// From this many rows on there is room for a note above the highest area, and for the mark of a moment.
 const NOTED: u16 = 8;
 const MARKED: u16 = 6;
 
-/// A height that memory can't pass.
+/// A height that memory can't exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ceiling {
     bytes: Bytes,
     name: &'static str,
-    /// In how many steps memory is there, if it climbs.
+    /// The number of steps until memory reaches it, if memory climbs.
     full_in: Option<u64>,
     token: Token,
 }
 
 impl Ceiling {
-    /// The limit if one is set, else the card's memory if that is known.
+    /// The limit if one is set, otherwise the card's memory if it is known.
     pub fn new(limit: Option<Bytes>, card: Option<Bytes>) -> Option<Self> {
         let of = |name| move |bytes| Self { bytes, name, full_in: None, token: Token::Limit };
         limit.map(of("limit")).or_else(|| card.map(of("card"))).filter(|ceiling| ceiling.bytes > Bytes::ZERO)
     }
 
-    /// A height that is nothing but spoken of: what is to be reached, or was asked for.
+    /// A height that does not bound memory: a goal, or the size of a request.
     pub const fn spoken_of(name: &'static str, bytes: Bytes, token: Token) -> Self {
         Self { bytes, name, full_in: None, token }
     }
 
-    /// The same with the steps in which memory is there, if it climbs.
+    /// Adds the number of steps until memory reaches it, if memory climbs.
     #[must_use]
     pub const fn full_in(self, steps: Option<u64>) -> Self {
         Self { full_in: steps, ..self }
     }
 
-    /// How high it is.
+    /// The height.
     pub const fn height(self) -> Bytes {
         self.bytes
     }
 
-    /// Its name and its height, and when memory is there.
+    /// Its name and height, and when memory reaches it.
     fn words(self) -> String {
         let unit = ByteUnit::for_largest(self.bytes);
         let value = self.bytes.get() as f64 / unit.bytes() as f64;
-        // What is asked for is asked for to two decimals.
+        // Goals and requests are given with two decimals.
         let figure = if self.token == Token::Limit { format!("{value:.1}") } else { format!("{value:.2}") };
         let figure = figure.trim_end_matches('0').trim_end_matches('.');
         let steps =
@@ -62,27 +62,28 @@ impl Ceiling {
         format!("{} {} {}{steps}", self.name, figure, unit.name())
     }
 
-    /// Whether it is near enough to be part of the scale.
+    /// True if it is near enough to be part of the scale.
     fn is_near(self, largest: Bytes) -> bool {
         u128::from(self.bytes.get()) * 2 <= u128::from(largest.get()) * 3
     }
 
-    /// The axis of a chart whose highest value is `largest`. A near ceiling ends with a row, so that its line shares a cell with no area that
-    /// ends below it; in the row above stands its name.
+    /// The axis of a chart whose highest value is `largest`. A near ceiling lies on the upper edge of a row, so that
+    /// its line never shares a cell with an area that ends below it. Its name is in the row above.
     pub fn axis(ceiling: Option<Self>, unit: ByteUnit, largest: Bytes, rows: u16) -> Axis {
         if let Some(near) = ceiling.filter(|ceiling| ceiling.is_near(largest)) {
             let most = if rows >= NAMED { rows - 1 } else { rows };
-            // What reaches less than an eighth of a row beyond the top is cut.
+            // A value that exceeds the top by less than an eighth of a row is cut.
             let eighths = u128::from(near.bytes.get()) * (8 * u128::from(rows) + 1) / u128::from(largest.get().max(1));
             let below = u16::try_from(eighths / 8).unwrap_or(most).clamp(1, most.max(1));
             return Axis::with_edge(unit, near.bytes, below, rows);
         }
-        // A row above it, for the mark of a moment.
+        // One more row for the mark of a moment.
         let room = if rows >= MARKED { largest.get() / u64::from(rows - 1) } else { 0 };
         Axis::new(unit, Bytes(largest.get().saturating_add(room)), rows)
     }
 
-    /// The same of a low chart: `largest` fills its rows to the edge, unless the ceiling is near and has its own place among them.
+    /// Like [`Ceiling::axis`], for a low chart: `largest` fills its rows to the top, unless the ceiling is near and has
+    /// its own row.
     pub fn fitted(ceiling: Option<Self>, unit: ByteUnit, largest: Bytes, rows: u16) -> Axis {
         match ceiling {
             Some(near) if near.is_near(largest) => Self::axis(ceiling, unit, largest, rows),
@@ -91,8 +92,9 @@ impl Ceiling {
         }
     }
 
-    /// Draws it over the areas of a chart, dashed to the right edge, with its name, if it is near enough to be in the chart.
-    /// `height` is how high it stood in a column, `None` where there was none. Says whether it stands in the chart.
+    /// Draws the ceiling with its name over the areas of a chart, as a dashed line to the right edge, if it is near
+    /// enough to be in the chart. `height` is the ceiling's height at a column, or `None` if there was none. Returns
+    /// whether the ceiling is in the chart.
     pub fn draw(
         self,
         largest: Bytes,
@@ -121,7 +123,7 @@ impl Ceiling {
         true
     }
 
-    /// A dash of the line, in every second cell, in the quarter of a row in which it ends.
+    /// Draws a dash of the line in every second cell, in the quarter of the row where the height ends.
     fn dash(self, axis: Axis, bytes: Bytes, theme: &Theme, plot: Rect, x: u16, buf: &mut Buffer) {
         if !x.is_multiple_of(2) {
             return;
@@ -131,7 +133,7 @@ impl Ceiling {
         draw_over(&mut buf[(plot.x + x, y)], DASHES[quarter], self.token, theme);
     }
 
-    /// Says at the top of a chart that it is far above.
+    /// Notes at the top of the chart that the ceiling is far above.
     pub fn note(self, theme: &Theme, plot: Rect, buf: &mut Buffer) {
         let plot = plot.intersection(buf.area);
         if !plot.is_empty() {
@@ -141,10 +143,10 @@ impl Ceiling {
     }
 }
 
-/// Dots of a line, by the quarter of its cell in which they lie.
+/// The dots of a line, by the quarter of the cell in which they lie.
 const DASHES: [&str; 4] = ["⣀", "⠤", "⠒", "⠉"];
 
-/// The row from the bottom in which a line at this height is, and the quarter of it.
+/// The row of a line at this height, counted from the bottom, and the quarter of the row.
 fn line(axis: Axis, bytes: Bytes, rows: u16) -> (u16, usize) {
     let eighths = axis.eighths(bytes, rows);
     match u16::try_from(eighths / 8).unwrap_or(u16::MAX) {
@@ -153,8 +155,9 @@ fn line(axis: Axis, bytes: Bytes, rows: u16) -> (u16, usize) {
     }
 }
 
-/// Writes a word into the first of some rows that has room for it, as far to the right as nothing is covered. The name of a line that
-/// runs through areas from edge to edge stands in front of them, at their right end: a line without a name says nothing.
+/// Writes a word into the first of two rows that has room for it, as far to the right as it covers nothing. If a
+/// ceiling's line runs through areas from edge to edge, its name covers the areas' right end: a line without a name
+/// says nothing.
 fn write(word: &str, token: Token, rows: [Option<u16>; 2], theme: &Theme, plot: Rect, buf: &mut Buffer) {
     let width = u16::try_from(word.width()).unwrap_or(u16::MAX);
     let Some(last) = plot.width.checked_sub(width) else { return };
@@ -163,10 +166,10 @@ fn write(word: &str, token: Token, rows: [Option<u16>; 2], theme: &Theme, plot: 
             let cell = &buf[(plot.x + x, y)];
             CellContent::of(cell, theme) == CellContent::Nothing || is_dash(cell, theme)
         };
-        // With air before what stands behind it.
+        // Leave a blank before whatever follows the word.
         let place = (0..=last).rev().find(|x| (*x..(x + width + 1).min(plot.width)).all(is_free));
         if let Some(x) = place {
-            // A lone dash behind it would hold it to what comes then.
+            // A lone dash behind the word would seem to connect it to whatever follows.
             let behind = x + width;
             let is_held = behind + 1 < plot.width && !is_free(behind + 1);
             buf.set_string(plot.x + x, y, word, theme.style(token));
@@ -176,7 +179,7 @@ fn write(word: &str, token: Token, rows: [Option<u16>; 2], theme: &Theme, plot: 
             return;
         }
     }
-    // Never where an area ends: there it would take the end for its own.
+    // Never where an area ends: the word would seem to name that end.
     let is_inside = |row: u16| {
         row > 0
             && (last..plot.width)
@@ -186,7 +189,8 @@ fn write(word: &str, token: Token, rows: [Option<u16>; 2], theme: &Theme, plot: 
         && token != Token::Dim
         && is_inside(row)
     {
-        // Few colours read on every area: the name has the ground below it, as a sign in front of them.
+        // Few colours are readable on every area, so the name gets the surface's colour as background, like a sign in
+        // front of the areas.
         let sign = format!("{word} ");
         let x = plot.x + last.saturating_sub(1);
         let style = Style::new().bg(theme.color(Token::Surface)).patch(theme.style(token));
@@ -198,7 +202,7 @@ fn write(word: &str, token: Token, rows: [Option<u16>; 2], theme: &Theme, plot: 
     }
 }
 
-/// A dash of a line of this kind: of a ceiling, of a goal, of an answer.
+/// True for a dash of a ceiling, a goal or an answer.
 fn is_dash(cell: &Cell, theme: &Theme) -> bool {
     let tokens = [Token::Limit, Token::Ok, Token::Warn];
     DASHES.contains(&cell.symbol()) && tokens.into_iter().any(|token| cell.fg == theme.color(token))
@@ -266,7 +270,7 @@ mod tests {
         let before = buf.clone();
         ceiling.draw(Bytes(8), axis, |_| Some(Bytes(4)), &theme, buf.area, &mut buf);
         assert_ne!(buf, before);
-        // But for its name, which stands on them where they fill the plot.
+        // Except for the ceiling's name, which covers areas where they fill the plot.
         let name = ceiling.words().width() as u16 + 2;
         let row = 7 - axis.row(Bytes(4), 8);
         let drawn: String = (0..40).map(|x| buf[(x, row)].symbol()).collect();

@@ -1,4 +1,4 @@
-//! The line of the cursor.
+//! The cursor's line.
 
 use ratatui::buffer::{Buffer, Cell};
 use ratatui::layout::Rect;
@@ -7,12 +7,12 @@ use ratatui::style::{Color, Modifier};
 use super::shown::{CellContent, draw_over, is_braille};
 use crate::theme::{Theme, Token};
 
-/// What shows in the row below a plot where the line of the cursor has no room above the areas.
+/// Marks the cursor in the row below a plot, if there is no room for its line above the areas.
 const FOOT: &str = "▲";
 
-/// Draws a line in column `x` of a plot: from its top down to the areas there. Where these reach the top its foot stands in the row
-/// `below` the plot; without one it goes through them as a slit, which is one colour whatever they are. Ends of areas stay where they
-/// are: the cell of one interrupts it. Where letters tell areas apart they are reversed.
+/// Draws the cursor in column `x` of a plot, as a line from the top down to the areas. If the areas reach the top, a
+/// foot in row `below` the plot marks the column. Without such a row, a line in the surface's colour cuts through the
+/// areas. Cells in which an area ends are left as they are. If letters tell areas apart, they are reversed instead.
 pub fn cursor(plot: Rect, x: u16, below: Option<u16>, theme: &Theme, buf: &mut Buffer) {
     let is_blank =
         |y: u16| buf.cell((plot.x + x, y)).is_some_and(|cell| CellContent::of(cell, theme) == CellContent::Nothing);
@@ -21,7 +21,7 @@ pub fn cursor(plot: Rect, x: u16, below: Option<u16>, theme: &Theme, buf: &mut B
     for y in plot.top()..plot.bottom() {
         let Some(cell) = buf.cell_mut((plot.x + x, y)) else { continue };
         match CellContent::of(cell, theme) {
-            // Dots too, which are areas or a curve.
+            // Braille dots too, which show areas or a curve.
             CellContent::Whole(_) if theme.is_colorless() => cell.modifier.insert(Modifier::REVERSED),
             _ if theme.is_colorless() && is_braille(cell.symbol()) => cell.modifier.insert(Modifier::REVERSED),
             CellContent::Whole(_) if has_air || foot.is_some() => {}
@@ -34,7 +34,8 @@ pub fn cursor(plot: Rect, x: u16, below: Option<u16>, theme: &Theme, buf: &mut B
     }
 }
 
-/// Sets the foot into a row. A word there makes way for it as a whole, to the right or to the left; where neither has room, it keeps its letter.
+/// Draws the foot into a row. A word there moves as a whole to the right or to the left. If neither side has room, its
+/// letter is reversed instead.
 fn stand(row: Rect, x: u16, theme: &Theme, buf: &mut Buffer) {
     let row = row.intersection(buf.area);
     let at = row.x + x;
@@ -59,7 +60,7 @@ fn stand(row: Rect, x: u16, theme: &Theme, buf: &mut Buffer) {
             return;
         };
         let word: Vec<Cell> = (begin..end).map(|x| buf[(x, row.y)].clone()).collect();
-        // What the word leaves is as what it takes.
+        // The cells that the word leaves look like those that it takes.
         let ground = if to == right { buf[(end, row.y)].clone() } else { buf[(begin - 1, row.y)].clone() };
         (begin..end).for_each(|x| buf[(x, row.y)] = ground.clone());
         (to..).zip(word).for_each(|(x, letter)| buf[(x, row.y)] = letter);

@@ -14,13 +14,13 @@ const TALL: u32 = Curve::ROWS as u32;
 /// The highest dot of a cell.
 const TOP_DOT: usize = Curve::ROWS as usize - 1;
 
-/// A line, cell by cell.
+/// A line, as the dots of each cell.
 pub struct Curve {
     plot: Rect,
     cells: Vec<u8>,
-    /// Columns of cells side by side of which something must be seen.
+    /// The shortest run of cell columns that is drawn.
     least: usize,
-    /// Its colour says what it is.
+    /// True if its colour carries meaning.
     own: bool,
 }
 
@@ -30,8 +30,8 @@ impl Curve {
     /// Rows of dots in a cell.
     pub const ROWS: u16 = 4;
 
-    /// Through what spans each column of dots takes, from the left: its lowest and its highest dot, counted from the bottom.
-    /// Neighbours are joined; where there is no span the line is interrupted.
+    /// A line through a span of dot rows for each column of dots, from the left: its lowest and its highest dot,
+    /// counted from the bottom. Neighbouring spans are connected; where there is no span the line is interrupted.
     pub fn through(plot: Rect, spans: impl IntoIterator<Item = Option<(u32, u32)>>) -> Self {
         let width = usize::from(plot.width);
         let mut cells = vec![0u8; width * usize::from(plot.height)];
@@ -54,16 +54,17 @@ impl Curve {
         Self { plot, cells, least: 1, own: false }
     }
 
-    /// Through values, one for each column of dots, on an axis.
+    /// A line through values on an axis, one for each column of dots.
     pub fn of_bytes(plot: Rect, axis: Axis, values: impl IntoIterator<Item = Option<Bytes>>) -> Self {
         let dot = |bytes: Bytes| (axis.eighths(bytes, plot.height).saturating_sub(1) / 2) as u32;
         Self::through(plot, values.into_iter().map(|value| value.map(|bytes| (dot(bytes), dot(bytes)))))
     }
 
-    /// Through values where they are others than those `drawn` at the same columns of dots: by more than an eighth of a row, within a
-    /// cell to either side too, and for two cells or more. What is drawn already is no line beside itself, nor where it came a column
-    /// later. A line goes on where it is so for a few cells only, as at a spike, and it begins and ends where it rises or falls by more
-    /// than a row. Values above the top interrupt it.
+    /// A line through `values`, shown only where they differ from the curve `drawn` at the same columns: by more than
+    /// an eighth of a row, compared with all values within a cell on either side, over two cells or more. So a curve
+    /// has no second line beside it, not even if it came a column later. Gaps of a few cells, as at a spike, are
+    /// filled, and where the line begins or ends with a rise or fall of more than a row, that slope is included. Values
+    /// above the top interrupt the line.
     pub fn apart(plot: Rect, axis: Axis, values: &[Bytes], drawn: &[Bytes]) -> Self {
         const SIDE: usize = Curve::COLUMNS as usize;
         let eighths = |bytes: &Bytes| axis.eighths(*bytes, plot.height);
@@ -94,17 +95,17 @@ impl Curve {
         Self { least: 4, ..Self::of_bytes(plot, axis, values.iter().zip(apart).map(seen)) }
     }
 
-    /// The same, of which the colour says what it is: it has that on every ground.
+    /// Gives the line a colour with a meaning, which it keeps on every ground.
     pub fn in_its_colour(self) -> Self {
         Self { own: true, ..self }
     }
 
-    /// Whether it has no dot.
+    /// True if it has no dots.
     pub fn is_empty(&self) -> bool {
         self.cells.iter().all(|dots| *dots == 0)
     }
 
-    /// The row of the plot, from the top, of the highest dot in a column of cells.
+    /// The row of the highest dot in a column of cells, counted from the plot's top.
     pub fn row_at(&self, x: u16) -> Option<u16> {
         (0..self.plot.height).find(|y| self.dots(x, *y) != 0)
     }
@@ -113,7 +114,7 @@ impl Curve {
         self.cells.get(usize::from(y) * usize::from(self.plot.width) + usize::from(x)).copied().unwrap_or(0)
     }
 
-    /// The columns of cells in which it is drawn.
+    /// Tells for each column of cells whether the line is drawn there.
     fn seen(&self, theme: &Theme, buf: &Buffer) -> Vec<bool> {
         let in_cell = |x: u16, y: u16| {
             let cell = buf.cell((self.plot.x + x, self.plot.y + y)).filter(|_| self.dots(x, y) != 0);
@@ -127,7 +128,7 @@ impl Curve {
         for run in seen.chunk_by_mut(|one, other| one == other).filter(|run| run.len() < self.least) {
             run.fill(false);
         }
-        // Of a line of which less than half is seen the pieces say nothing.
+        // If less than half of the line is seen, its pieces say nothing.
         let of = (0..self.plot.width).filter(|x| (0..self.plot.height).any(|y| self.dots(*x, y) != 0)).count();
         if self.least > 1 && 2 * seen.iter().filter(|seen| **seen).count() < of {
             seen.fill(false);
@@ -135,14 +136,15 @@ impl Curve {
         seen
     }
 
-    /// The row to which its dots go from a cell in which an area ends, and the dots there: above the end of it what is as high or higher,
-    /// else below, and no further than to the next dot: it would say that the line is elsewhere. Each of those rows has one colour.
+    /// Where the dots of a cell go if an area ends in the cell: to the row above if the line is at least as high as
+    /// that end, otherwise to the row below. They move only to the nearest dot there, because farther away the line
+    /// would seem to be elsewhere, and only to a cell of one colour.
     fn moved(&self, x: u16, y: u16, theme: &Theme, buf: &Buffer) -> Option<(u16, u8)> {
         let at = |y: u16| buf.cell((self.plot.x + x, self.plot.y + y));
         let cell = at(y).filter(|cell| CellContent::of(cell, theme) == CellContent::Shared)?;
         let end = end_of(cell)?;
         let dots = self.dots(x, y);
-        // A dot has two eighths of a cell.
+        // A dot takes two eighths of a cell.
         let highest =
             (0..Self::ROWS).rev().find(|dot| DOTS.iter().any(|column| dots & column[usize::from(*dot)] != 0))?;
         let (to, dots) = match 2 * usize::from(highest) + 1 >= end {
@@ -152,7 +154,7 @@ impl Curve {
         };
         let dots = DOTS.iter().zip(dots).filter(|(column, _)| column.iter().any(|dot| self.dots(x, y) & dot != 0));
         let dots = dots.fold(0, |all, (column, dot)| all | column[dot]);
-        // What lies beyond another area's end is on the wrong side of that.
+        // Beyond the end of another area, the dots would be on the wrong side of that end.
         let side = if to < y { cell.bg } else { cell.fg };
         let is_free = to < self.plot.height
             && at(to).is_some_and(|cell| match CellContent::of(cell, theme) {
@@ -163,7 +165,8 @@ impl Curve {
         is_free.then_some((to, dots))
     }
 
-    /// Draws it over what is there: areas stay its ground. Where one of them ends within a cell the line lies on it, or else gives way.
+    /// Draws the line over the areas, which stay its background. If an area ends within a cell, the line moves to its
+    /// proper side, or is left out there.
     pub fn draw(&self, token: Token, theme: &Theme, buf: &mut Buffer) {
         let seen = self.seen(theme, buf);
         for y in 0..self.plot.height {
@@ -178,7 +181,7 @@ impl Curve {
                 let all = u32::from(dots) | other.map_or(0, |other| other as u32 & 0xff);
                 let Some(symbol) = char::from_u32(0x2800 + all) else { continue };
                 if other.is_some() {
-                    // Lines that cross share the cell, in the colour of the later one.
+                    // Crossing lines share the cell, in the colour of the later one.
                     cell.set_char(symbol).set_fg(theme.color(token));
                 } else {
                     draw_over(cell, symbol.encode_utf8(&mut [0; 4]), token, theme);
@@ -213,7 +216,7 @@ mod tests {
         assert_eq!(drawn(&[Some((7, 7)), None, None, None, None, Some((7, 9))])[0], rows[0]);
     }
 
-    /// The columns of cells in which one step's line stands over another's.
+    /// The columns of cells in which one step's line is drawn over another's.
     fn beside(now: &[u64], before: &[u64]) -> String {
         let plot = Rect::new(0, 0, 12, 4);
         let dots = |cells: &[u64]| cells.iter().flat_map(|bytes| [Bytes(*bytes); 2]).collect::<Vec<_>>();
@@ -226,19 +229,19 @@ mod tests {
     fn a_line_beside_stands_where_it_differs_and_nowhere_else() {
         let now = [10, 20, 40, 80, 300, 250, 200, 150, 100, 50, 20, 10];
         assert_eq!(beside(&now, &now), "............");
-        // The same a column later, or an eighth of a row more.
+        // The same values a column later, or an eighth of a row higher.
         let mut later = now;
         later.rotate_right(1);
         assert_eq!(beside(&now[..11], &later[..11]), "............");
         assert_eq!(beside(&now, &now.map(|bytes| bytes + 10)), "............");
-        // One column alone is dirt; what holds for longer is not.
+        // A single column is noise; a longer difference is not.
         let at = |from: usize, to: usize| {
             let mut before = now;
             before[from..to].fill(200);
             beside(&now, &before)
         };
         assert_eq!((at(0, 1), at(10, 11)), ("............".to_owned(), "............".to_owned()));
-        // It rises and falls from what is drawn where that is steep.
+        // The line includes steep rises and falls from the curve that is drawn.
         assert_eq!((at(0, 3), at(9, 12)), ("####........".to_owned(), "........####".to_owned()));
         let slow = [300, 280, 260, 240, 220, 200, 190, 180, 170, 160, 150, 150];
         assert_eq!(beside(&[160; 12], &slow), "########....");
@@ -246,7 +249,7 @@ mod tests {
         let mut spike = [100; 12];
         spike[6] = 300;
         assert_eq!(beside(&spike, &[220; 12]), "############");
-        // What does not fit is cut.
+        // Values above the top are cut.
         assert_eq!(beside(&[100; 12], &[90, 90, 90, 250, 250, 250, 400, 400, 250, 250, 90, 90]), "..####..###.");
     }
 
@@ -273,7 +276,7 @@ mod tests {
             let before = buf.clone();
             let values: Vec<Bytes> = (0..80).map(|_| Bytes(random(1000))).collect();
             let all = Curve::of_bytes(plot, axis, values.iter().map(|value| Some(*value)));
-            // Of noise in few rows nothing is left but pieces, which a line beside another leaves out.
+            // Noise in few rows leaves only pieces, which a line beside another omits.
             let apart = Curve::apart(plot, axis, &values, &[Bytes::ZERO; 80]);
             for (line, least) in [(all, 10), (apart, if rows > 2 { 10 } else { 0 })] {
                 buf.clone_from(&before);
@@ -291,7 +294,7 @@ mod tests {
         }
     }
 
-    /// What a line undercuts is above it, also where an area ends in its cell.
+    /// A line that an area's end cuts is drawn on its own side of that end.
     #[test]
     fn a_line_that_ends_with_an_area_in_a_cell_stands_on_its_side_of_it() {
         use crate::chart::{Ink, Stack, areas};

@@ -1,5 +1,6 @@
-//! Heights within each other where there is no colour, in dots of braille: up to the middle one every dot, but for a row above the lowest,
-//! and above that one in four. So all of them are seen in few rows, each to a quarter of one.
+//! Three nested heights without colour, in dots of braille: all dots up to the middle height, except for a blank row
+//! above the lowest height, and one dot in four above the middle height. All three are visible even in few rows, to a
+//! quarter of a row.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -10,10 +11,10 @@ use vramlab_allocator::units::Bytes;
 /// Dots of a row of a cell: left, right, from the bottom up.
 const ROWS: [[u8; 2]; 4] = [[0x40, 0x80], [0x04, 0x20], [0x02, 0x10], [0x01, 0x08]];
 
-/// The marks of the three in legends: a cell in which the lowest ends, and whole ones of the others.
+/// The marks of the three heights in legends: a cell in which the lowest height ends, and whole cells of the others.
 pub const MARKS: [&str; 3] = ["⣛", "⣿", "⡐"];
 
-/// How high each is in so many rows of dots. What there is of one has a row, and the top is the nearest.
+/// The three heights in rows of dots. A height above zero has at least one row; otherwise the nearest row counts.
 fn heights(levels: [Bytes; 3], top: Bytes, dots: u64) -> [u64; 3] {
     let (top, mut below) = (u128::from(top.get().max(1)), 0);
     levels.map(|bytes| {
@@ -24,12 +25,12 @@ fn heights(levels: [Bytes; 3], top: Bytes, dots: u64) -> [u64; 3] {
     })
 }
 
-/// Draws columns side by side over `plot`, which is `top` bytes high: each three heights, none below the one before it.
+/// Draws columns side by side over `plot`, which is `top` bytes high. Each column has three heights in ascending order.
 pub fn levels(columns: &[[Bytes; 3]], top: Bytes, theme: &Theme, plot: Rect, buf: &mut Buffer) {
     let plot = plot.intersection(buf.area);
     for (x, column) in (plot.left()..plot.right()).zip(columns) {
         let [low, middle, high] = heights(*column, top, u64::from(plot.height) * ROWS.len() as u64);
-        // Where it has room: the row above the lowest is blank, and the one above that is not.
+        // The gap above the lowest height needs a row of its own and a filled row above it.
         let gap = Some(low).filter(|low| *low > 0 && low + 1 < middle);
         for (y, first) in (plot.top()..plot.bottom()).rev().zip((0u64..).step_by(ROWS.len())) {
             let dots = (first..).zip(ROWS).fold(0, |dots, (row, sides)| {
@@ -37,7 +38,7 @@ pub fn levels(columns: &[[Bytes; 3]], top: Bytes, theme: &Theme, plot: Rect, buf
                     _ if Some(row) == gap => 0,
                     _ if row < middle => sides[0] | sides[1],
                     _ if row < high && row % 2 == 0 => sides[(row / 2 % 2) as usize],
-                    // The highest has an end.
+                    // The highest height has a visible end.
                     _ if row + 1 == high => sides[(row / 2 % 2) as usize],
                     _ => 0,
                 };
@@ -57,7 +58,7 @@ mod tests {
     use super::*;
     use crate::theme::{ColorTier, ThemeCatalog};
 
-    /// Which of the three each row of dots is, from the bottom, read from the frame; blank ones are left out.
+    /// The level of each row of dots from the bottom, read from the frame; blank rows are left out.
     fn seen(levels: [u64; 3], top: u64, rows: u16) -> [u64; 3] {
         let (theme, _) = ThemeCatalog::default().load("dark", ColorTier::None).unwrap();
         let mut buf = Buffer::empty(Rect::new(0, 0, 1, rows));
@@ -70,7 +71,7 @@ mod tests {
         let all: Vec<usize> = (0..u64::from(rows) * 4).map(dots).collect();
         let full = |from: usize| from + all[from..].iter().take_while(|dots| **dots == 2).count();
         let low = full(0);
-        // A blank row, and more of what is full.
+        // A blank row, and more full rows above it.
         let middle = if all.get(low) == Some(&0) && all.get(low + 1) == Some(&2) { full(low + 1) } else { low };
         let high = all.iter().rposition(|dots| *dots > 0).map_or(0, |row| row + 1);
         [low, middle, high].map(|row| row as u64)
@@ -87,7 +88,7 @@ mod tests {
             let dots = f64::from(rows) * 4.0;
             for (read, bytes) in read.into_iter().zip(levels) {
                 let exact = bytes as f64 / top as f64 * dots;
-                // What there is has a row; where two are close there is none between them.
+                // Each height above zero has a row; close heights have no blank row between them.
                 prop_assert!((read as f64 - exact).abs() <= 2.0, "{read} for {exact}: {levels:?} of {top} in {rows}");
             }
         }

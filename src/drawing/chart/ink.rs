@@ -1,12 +1,11 @@
-//! What fills an area of a chart.
+//! How an area of a chart is filled.
 
 use ratatui::style::{Modifier, Style};
 
 use crate::theme::{Theme, Token};
 use vramlab_model::Category;
 
-/// What fills a part of a column: a colour, and the glyph of a whole cell, which tells it from its neighbours where colours
-/// can't.
+/// How a part of a column is filled: a colour, and the glyph of a whole cell, which tells parts apart where colours can't.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ink {
     /// The colour.
@@ -16,28 +15,28 @@ pub struct Ink {
 }
 
 impl Ink {
-    /// Where nothing lies.
+    /// Blank space.
     pub(super) const NOTHING: Self = Self { token: Token::Surface, fill: " " };
 
-    /// Parts that are drawn as one: their colour is that of none of them.
+    /// Several parts drawn as one, in a colour that belongs to none of them.
     pub(super) const SEVERAL: Self = Self { token: Token::Several, fill: "█" };
-    /// The same where letters tell parts apart.
+    /// [`Ink::SEVERAL`] for themes in which letters tell parts apart.
     const SEVERAL_IN_LETTERS: Self = Self { token: Token::Several, fill: "&" };
 
-    /// How much what is hidden of it counts: what came and went in a step is what a history is about, what is stranded what accounts
-    /// are about, and what has the age of earlier steps what a leak is about.
+    /// The weight of a hidden share of this ink. Parts that a chart is mainly about weigh more: the swing within a step
+    /// in a history, stranded bytes in accounts, and blocks of earlier steps in a leak.
     pub(super) fn weight(self) -> u64 {
         let is_old = matches!(self.token, Token::Age1 | Token::Age2 | Token::Age10 | Token::Age100);
         if is_old || matches!(self.token, Token::AllocatedSwing | Token::Stranded) { 2 } else { 1 }
     }
 
-    /// Whether it is seen however thin it is: a floor is what a history is about as well.
+    /// True if the part is drawn however thin it is: those with more weight, and the floor of a history.
     pub(super) fn stays(self) -> bool {
         self.weight() > 1 || self.token == Token::Allocated
     }
 
-    /// Parts that lie on each other drawn as one: categories, of which legends say what they are as one, in an ink of their own; others in
-    /// that of the part that has most.
+    /// The ink for parts on top of each other that are drawn as one: [`Ink::SEVERAL`] if all are categories, which
+    /// legends list as several; otherwise the ink of the largest part.
     pub(super) fn joint(parts: &[Self], largest: Self) -> Self {
         let is_category = |ink: &Self| Category::ALL.iter().any(|category| Token::from(*category) == ink.token);
         match parts.len() > 1 && parts.iter().all(is_category) {
@@ -47,9 +46,9 @@ impl Ink {
         }
     }
 
-    /// How a character in its colour looks.
+    /// The style of a character in this colour.
     pub(super) fn style(self, theme: &Theme) -> Style {
-        // A grid below it may be faint.
+        // A grid line below it may be faint.
         Style::new().fg(theme.color(self.token)).remove_modifier(Modifier::DIM)
     }
 }

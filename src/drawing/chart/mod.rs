@@ -1,5 +1,5 @@
-//! Charts of bytes: stacked areas in eighths of a cell, axes, ceilings, thin curves, and the cursor. What is drawn is as high as
-//! its bytes, to an eighth of a cell, in every theme.
+//! Charts of bytes: stacked areas in eighths of a cell, axes, ceilings, thin curves, and the cursor. In every theme,
+//! areas are as high as their bytes, to an eighth of a cell.
 
 mod axis;
 mod ceiling;

@@ -1,50 +1,59 @@
-//! Which parts the cells of a row show.
+//! Chooses the parts that each cell of a row shows.
 //!
-//! A cell has two colours, and more parts may meet in it; what is blank above the top is one of them. **Two are kept, and what the
-//! others have there goes to the one above them, so that what is lowest keeps its edge**; only what is blank takes none, and is
-//! hidden only where it is an eighth at most, so the top stays. Which two is decided for a whole row at once: those for which its
-//! columns together pay least. A part that is hidden costs what it has in the cell, so that of one column alone the least are hidden;
-//! more where its column then shows nothing of it ([`UNSEEN`]): one that gave way in the row below doesn't give way again. One that
-//! grows to more than twice its height costs twice what goes beyond, what is blank [`RAISED`] times what it has. Each that begins or
-//! ends in mid-row though its bytes go on costs [`CHANGE`]: it doesn't come and go with every column, and yet gives way where it has
-//! become the smaller one for good; one that is even all along is shown in all columns or in none, if that costs little ([`UNEVEN`]). What is left of short pieces is then shown as on both sides of it ([`ISLAND`]).
+//! A cell has two colours, but more than two parts may meet in it; the blank space above a column's top counts as a
+//! part. **A cell keeps two of its parts. The share of every other part goes to the kept part above it, so that the
+//! lowest part keeps its edge.** Blank space takes no share, and is hidden only if it is an eighth at most, so that the
+//! top stays where it is.
 //!
-//! **What is as high all along while columns aren't stays so**: a floor that swells and thins says that parameters do. Drawing it
-//! otherwise, or hiding it, costs [`CONSTANT`] times as much, and the top of a column may move by [`MOVED`] for it.
+//! The choice is made for a whole row at once: the cells with the lowest total cost over all columns.
+//!
+//! * A hidden part costs its share of the cell, so that a single column hides its smallest parts. It costs more if its
+//!   column then shows nothing of the part ([`UNSEEN`]), so that a part which gave way in the row below does not give
+//!   way again.
+//! * A part that grows to more than twice its height costs twice the excess. Hidden blank space costs [`RAISED`] times its share.
+//! * A part that begins or ends within a row although its bytes go on costs [`CHANGE`]. So parts don't come and go with
+//!   every column, but give way for good once they have become the smaller ones.
+//! * A part of even height is shown in all columns or in none, if that costs little ([`UNEVEN`]).
+//!
+//! Short pieces that remain are then shown like the columns on both sides of them ([`ISLAND`]).
+//!
+//! **A part of constant height stays constant while the heights of columns vary**, because a floor that swells and
+//! thins would mean that the parameters do. Drawing it at another height, or hiding it, costs [`CONSTANT`] times as
+//! much, and a column's top may move by [`MOVED`] to avoid that.
 
 use std::ops::Range;
 
 use super::ink::Ink;
 
-/// Parts of an eighth in which parts are compared: what two have in a cell differs by less than can be drawn.
+/// The unit in which parts are compared, as a fraction of an eighth: smaller differences can't be drawn.
 pub(super) const FINE: u64 = 1024;
-/// The same of a cell.
+/// A cell in the same unit.
 pub(super) const CELL: u64 = 8 * FINE;
-/// What is less in a cell than a quarter of an eighth has no say in it.
+/// A share of a cell below a quarter of an eighth is ignored.
 const LEAST: u64 = FINE / 4;
 
-/// What it costs that a part which both of two neighbours hold is shown in one of them.
+/// The cost of showing a part in one of two neighbouring columns when both hold it.
 const CHANGE: u64 = 3 * FINE;
-/// What it costs at most that a column shows nothing of a part: as much as it has.
+/// The most that it costs if a column shows nothing of a part. It costs the part's height, up to this.
 const UNSEEN: u64 = 3 * FINE;
-/// What an eighth costs by which a floor grows that is even.
+/// The cost of each eighth by which an even floor grows.
 const STAIR: u64 = 2;
-/// What an eighth costs by which a top is raised.
+/// The cost of each eighth by which a top is raised.
 const RAISED: u64 = 2;
-/// What an eighth costs by which a part is drawn otherwise than beside it that is as high all along.
+/// The cost of each eighth by which a part of constant height is drawn higher or lower than its neighbours.
 const CONSTANT: u64 = 2;
-/// How far the top of a column may move for it.
+/// How far the top of a column may move to keep a part constant.
 const MOVED: u64 = 3 * FINE;
-/// What it may cost in each column that a part which is even, and seen in some of them alone, is shown in all or none.
+/// The cost per column that is acceptable to show a part of even height in all columns or in none, instead of in some.
 const UNEVEN: u64 = 4 * FINE;
-/// How many times what a part has in a row it has elsewhere, if that row may do without.
+/// A part that has this many times its share elsewhere can do without this row.
 const TALL: u64 = 6;
-/// Columns from which on a part may be shown, or not, though it is otherwise on both sides.
+/// The shortest run of columns in which a part may be shown, or hidden, unlike on both sides of the run.
 const ISLAND: usize = 5;
-/// What it may cost in each of them: what is much larger there is no island.
+/// The cost per column that is acceptable to remove a shorter run. A part that is much larger there is not an island.
 const CALM: u64 = 10 * FINE;
 
-/// Where a part ends, in fine units from the bottom, and what it is. The last one ends at an eighth.
+/// Where a part ends, in fine units from the bottom, and its ink. The last edge lies on an eighth.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Edge {
     pub end: u64,
@@ -56,7 +65,7 @@ pub(super) struct Edge {
 pub(super) struct StackCell {
     pub lower: Ink,
     pub upper: Ink,
-    /// How many eighths belong to the lower.
+    /// How many eighths belong to the lower part.
     pub eighths: usize,
 }
 
@@ -73,21 +82,21 @@ impl StackCell {
         self.lower == ink || self.upper == ink
     }
 
-    /// How much of it is this ink's.
+    /// How much of the cell this ink has, in fine units.
     fn of(self, ink: Ink) -> u64 {
         let lower = if self.is_whole() { 8 } else { self.eighths as u64 };
         FINE * if self.lower == ink { lower } else { 8 - lower }
     }
 }
 
-/// What a row holds of a part.
+/// A row's share of a part.
 #[derive(Clone, Copy, Debug)]
 struct RowShare {
     ink: Ink,
-    /// What it has in this row, and in all rows. Of what is blank: as drawn, and by the bytes below it.
+    /// The part's height in this row, and in all rows. For blank space: as drawn, and by the bytes below it.
     here: u64,
     whole: u64,
-    /// What it has in rows below, if none of them shows anything of it.
+    /// The part's height in the rows below, if none of them shows it.
     lost: u64,
 }
 
@@ -100,31 +109,31 @@ impl RowShare {
         self.ink == Ink::NOTHING
     }
 
-    /// What it costs that a cell doesn't show it; nothing where it must.
+    /// The cost of a cell that does not show the part; `None` if the cell must show it.
     fn hidden(self) -> Option<u64> {
         if self.is_blank() {
-            // Less than an eighth: units are rounded.
+            // Blank space below an eighth may be hidden, because heights are rounded.
             return (self.whole < FINE).then_some(RAISED * self.here);
         }
-        // Its column would show nothing of it.
+        // If the column shows nothing else of the part, hiding it costs more.
         let unseen = if self.here + self.lost == self.whole { self.lost + self.whole.min(UNSEEN) } else { 0 };
         Some((self.here + unseen) * self.ink.weight())
     }
 }
 
-/// What the rows of a column hold, from the bottom up.
+/// The parts in each row of a column, from the bottom up.
 pub(super) struct Column {
     parts: Vec<RowShare>,
-    /// Where the parts of each row end.
+    /// The index in `parts` where each row's parts end.
     ends: Vec<usize>,
     at_floor: bool,
 }
 
 impl Column {
-    /// `rows` of a column whose parts end there, and all of whose bytes end at `top`.
+    /// The `rows` of a column whose parts end at `edges`, and whose bytes all end at `top`.
     pub fn new(edges: &[Edge], top: u64, rows: Range<u64>) -> Self {
         let count = usize::try_from(rows.end.saturating_sub(rows.start)).unwrap_or(0);
-        // A part goes on in the row above, and another begins in some.
+        // A part continues in every row above, and some rows begin another.
         let parts = Vec::with_capacity(count + 2 * edges.len());
         let mut column = Self { parts, ends: Vec::with_capacity(count), at_floor: rows.start == 0 };
         for row in rows {
@@ -133,7 +142,7 @@ impl Column {
         column
     }
 
-    /// Tells the row above this one what is lost of the part that goes on in it.
+    /// Tells the row above how much of a part that continues there has not been shown so far.
     pub fn pass_on(&mut self, number: usize, shown: StackCell) {
         let end = self.ends[number];
         let [.., last] = self.row(number).parts else { return };
@@ -143,13 +152,13 @@ impl Column {
         }
     }
 
-    /// The row of this number.
+    /// The parts of a row.
     pub fn row(&self, number: usize) -> RowParts<'_> {
         let first = number.checked_sub(1).map_or(0, |below| self.ends[below]);
         RowParts { parts: &self.parts[first..self.ends[number]], at_floor: self.at_floor && number == 0 }
     }
 
-    /// Parts of half an eighth or more that crowded rows hold, and none of its cells shows.
+    /// The parts of at least half an eighth in crowded rows that none of the cells shows.
     pub fn hidden(&self, cells: &[StackCell]) -> impl Iterator<Item = Ink> {
         let crowded = (0..self.ends.len()).map(|row| self.row(row)).filter(RowParts::is_crowded);
         let parts = crowded.flat_map(|row| row.parts).filter(|part| !part.is_blank() && part.whole >= FINE / 2);
@@ -159,7 +168,7 @@ impl Column {
         inks.into_iter()
     }
 
-    /// All that it holds of a part.
+    /// The full height of a part in this column.
     pub fn height_of(&self, ink: Ink) -> u64 {
         self.parts.iter().filter(|part| part.ink == ink).map(|part| part.whole).max().unwrap_or(0)
     }
@@ -178,7 +187,7 @@ impl Column {
             }
             let inside = begin.clamp(from, to)..edge.end.clamp(from, to);
             let (here, whole) = (inside.end - inside.start, edge.end.saturating_sub(begin));
-            // What is no eighth by itself has no say, unless it is the lowest: what it has goes to the part above.
+            // A part that does not cover an eighth by itself is ignored, unless it is the lowest. Its share goes to the part above.
             let eighth = |end: u64| (end + FINE / 2) / FINE;
             let is_drawn = eighth(inside.end) > eighth(inside.start) || begin == 0 && from == 0;
             begin = edge.end.max(begin);
@@ -191,7 +200,7 @@ impl Column {
         }
         match self.parts[first..].last_mut() {
             Some(last) => last.here += left,
-            // All of it is too little: the highest stands for it.
+            // Every part is too small, so the highest one represents them all.
             None if left > 0 => {
                 let ink = edges.iter().rev().find(|edge| edge.end > from).map_or(Ink::NOTHING, |edge| edge.ink);
                 self.parts.push(RowShare::new(ink, left, left));
@@ -213,16 +222,16 @@ impl Column {
     }
 }
 
-/// What a row of a column holds: parts from the bottom up, and what is blank above them.
+/// The parts of a column in one row, from the bottom up, with the blank space above them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RowParts<'a> {
     parts: &'a [RowShare],
-    /// The first of them is the lowest of its column.
+    /// True if the first part is the lowest of its column.
     at_floor: bool,
 }
 
 impl RowParts<'_> {
-    /// More parts meet in it than a cell shows.
+    /// True if more parts meet in the row than a cell shows.
     pub fn is_crowded(&self) -> bool {
         self.parts.len() > 2
     }
@@ -231,12 +240,12 @@ impl RowParts<'_> {
         self.parts.iter().any(|held| held.ink == ink)
     }
 
-    /// All of it, where it has two parts at most.
+    /// The only cell of a row with at most two parts.
     fn only_cell(&self) -> StackCell {
         self.cell(0, self.parts.len().saturating_sub(1))
     }
 
-    /// Adds the ways to show it: two of its parts, or the only one, and what each costs.
+    /// Adds all choices for the cell: two of its parts, or its only part, each with the cost.
     fn add_ways(&self, heights: &Heights, ways: &mut Vec<CellChoice>) {
         let count = self.parts.len();
         if count <= 2 {
@@ -248,15 +257,16 @@ impl RowParts<'_> {
         ways.extend(self.top_ways(heights));
     }
 
-    /// Every way to show it where there is a choice, one of its parts alone among them.
+    /// All choices if there is more than one, including each part alone.
     fn all_ways(&self, heights: &Heights) -> impl Iterator<Item = CellChoice> {
         let count = if self.parts.len() > 2 { self.parts.len() } else { 0 };
         let pairs = (0..count).flat_map(move |low| (low..count).map(move |high| (low, high)));
         pairs.filter(|(low, _)| !self.parts[*low].is_blank()).filter_map(|(low, high)| self.way(low, high, heights))
     }
 
-    /// The ways to show a column that ends in this row with a part below its top as high as it is, where that part is beside it: the most of
-    /// what lies on it fills the row, or nothing of that is seen. Its top is off by [`MOVED`] at most then.
+    /// Choices for a column that ends in this row which keep a part below the top at the height that it has in
+    /// neighbouring columns. Either the largest part above it fills the rest of the row, or nothing above it is shown.
+    /// The top is then off by [`MOVED`] at most.
     fn top_ways(&self, heights: &Heights) -> impl Iterator<Item = CellChoice> + use<> {
         let mut ways = Vec::new();
         let last = self.parts.len() - 1;
@@ -290,7 +300,7 @@ impl RowParts<'_> {
         ways.into_iter()
     }
 
-    /// To show no others than these two; nothing where that may not be.
+    /// The choice to show only these two parts; `None` if that is not allowed.
     fn way(&self, low: usize, high: usize, heights: &Heights) -> Option<CellChoice> {
         let cell = self.cell(low, high);
         let costs = self.parts.iter().enumerate().map(|(place, part)| match (part.is_blank(), cell.shows(part.ink)) {
@@ -306,20 +316,20 @@ impl RowParts<'_> {
                 Some(if place == 0 { grown.max(stair) } else { grown })
             }
             (false, false) if heights.is_constant(part.ink) => part.hidden().map(|cost| CONSTANT * cost),
-            // What has more above and is seen there: all below it would read higher than it is.
+            // The part is much higher in the rows above and is seen there, so everything below it would look too high.
             (false, false) if place > high && heights.are_beyond(*part) => part.hidden().map(|cost| RAISED * cost),
             (_, false) => part.hidden(),
         });
         Some(CellChoice { cell, cost: costs.sum::<Option<u64>>()? })
     }
 
-    /// How far a cell draws the floor of its column as a stair.
+    /// By how much a cell draws its column's floor as a stair.
     fn stair(&self, cell: StackCell, heights: &Heights) -> u64 {
         let floor = self.parts.first().filter(|floor| self.at_floor && cell.shows(floor.ink));
         floor.map_or(0, |floor| heights.stair(*floor, cell.of(floor.ink)))
     }
 
-    /// What a cell shows that keeps these two, as far as they have an eighth.
+    /// The cell that keeps these two parts, if each has an eighth.
     fn cell(&self, low: usize, high: usize) -> StackCell {
         let (Some(lower), Some(upper)) = (self.parts.get(low), self.parts.get(high)) else {
             return StackCell::whole(Ink::NOTHING);
@@ -328,7 +338,7 @@ impl RowParts<'_> {
             8 - upper.here / FINE
         } else {
             let below: u64 = self.parts[..=low].iter().map(|part| part.here).sum();
-            // What is lowest has an eighth as soon as it has a say.
+            // The lowest part gets an eighth as soon as it is not ignored.
             ((below + FINE / 2) / FINE).max(u64::from(low == 0 && self.at_floor))
         };
         match eighths {
@@ -340,14 +350,14 @@ impl RowParts<'_> {
     }
 }
 
-/// One of the ways to show a cell.
+/// A choice of what a cell shows, and its cost.
 #[derive(Clone, Copy, Debug)]
 struct CellChoice {
     cell: StackCell,
     cost: u64,
 }
 
-/// What it costs that two neighbours are shown in these ways.
+/// The cost of showing two neighbouring columns in these ways.
 fn changes(one: (RowParts<'_>, StackCell), other: (RowParts<'_>, StackCell)) -> u64 {
     let only = |one: (RowParts<'_>, StackCell), other: (RowParts<'_>, StackCell)| {
         let inks = [one.1.lower, one.1.upper];
@@ -357,9 +367,9 @@ fn changes(one: (RowParts<'_>, StackCell), other: (RowParts<'_>, StackCell)) -> 
     CHANGE * (only(one, other) + only(other, one))
 }
 
-/// The cells of a row, column by column: the cheapest way through all of them.
+/// The cells of a row, column by column, with the lowest total cost.
 pub(super) fn row_cells(columns: &[RowParts<'_>]) -> Vec<StackCell> {
-    // Most rows have nothing to choose.
+    // Most rows leave nothing to choose.
     if !columns.iter().any(RowParts::is_crowded) {
         return columns.iter().map(RowParts::only_cell).collect();
     }
@@ -376,7 +386,7 @@ pub(super) fn row_cells(columns: &[RowParts<'_>]) -> Vec<StackCell> {
         let mixed = shown(&chosen).min(holding - shown(&chosen));
         let ways = [true, false].into_iter().filter(|_| mixed > 0);
         let ways = ways.filter_map(|all| cheapest(columns, &heights, Some((ink, all))));
-        // Columns of two parts show both, whatever is asked for.
+        // Columns of two parts always show both.
         let alike =
             ways.filter(|(cells, _)| shown(cells) == 0 || shown(cells) == holding).min_by_key(|(_, cost)| *cost);
         if let Some(alike) = alike.filter(|(_, alike)| *alike <= cost + UNEVEN * mixed) {
@@ -389,12 +399,12 @@ pub(super) fn row_cells(columns: &[RowParts<'_>]) -> Vec<StackCell> {
     chosen
 }
 
-/// How high the parts of a row are, the least and the most in the columns that have them: a whole row is judged alike.
+/// The lowest and highest height of each part over the columns of a row, so that the whole row is treated alike.
 struct Heights {
     of: Vec<(Ink, u64, u64)>,
-    /// Columns end at several heights in it, or some in it and others above.
+    /// True if columns end at different heights in the row, or some end in it and others above.
     tops_differ: bool,
-    /// The lowest part of all columns, if it is one and the same.
+    /// The lowest part of all columns, if it is the same in all.
     floor: Option<Ink>,
 }
 
@@ -417,7 +427,8 @@ impl Heights {
         Self { of: heights, tops_differ, floor }
     }
 
-    /// About as high in each column, where columns aren't: what goes on as it is below what comes and goes.
+    /// True if the part is about as high in every column although the columns are not: it continues unchanged below
+    /// parts that come and go.
     fn is_constant(&self, ink: Ink) -> bool {
         self.tops_differ && self.of.iter().any(|part| part.0 == ink && self.is_even(part))
     }
@@ -429,26 +440,26 @@ impl Heights {
         self.of.iter().filter(is_thin).filter(|part| self.is_even(part)).map(|(ink, ..)| *ink)
     }
 
-    /// To a quarter of its height, or, of a thin floor, to a half: gradients may be part of it.
+    /// True if heights differ by at most a quarter, or by half for a thin floor, which may include gradients.
     fn is_even(&self, &(ink, least, most): &(Ink, u64, u64)) -> bool {
         let is_floor = self.floor == Some(ink) && most <= CELL / 2;
         most - least <= if is_floor { most / 2 } else { most / 4 }
     }
 
-    /// How much more than an eighth above its height a floor is drawn that is even: a stair, where another part climbs on it.
+    /// By how much more than an eighth an even floor is drawn above its height: a stair, where another part climbs on it.
     fn stair(&self, floor: RowShare, drawn: u64) -> u64 {
         let is_even = |&(ink, least, most): &(Ink, u64, u64)| ink == floor.ink && most <= CELL && 2 * least >= most;
         if self.of.iter().any(is_even) { drawn.saturating_sub(floor.here + FINE) } else { 0 }
     }
 
-    /// Rows above show much more of a part than it has in this one.
+    /// True if the part is much higher in other rows than in this one.
     fn are_beyond(&self, part: RowShare) -> bool {
         self.of.iter().any(|(ink, _, most)| *ink == part.ink && *most > TALL * part.here)
     }
 }
 
-/// The cheapest way through all columns, and what it costs; one part may have to be shown, or not, wherever there is a choice. `None`
-/// of no columns.
+/// The cells of all columns with the lowest total cost, and that cost. `alike` may demand that a part is shown, or not,
+/// wherever there is a choice. `None` if there are no columns.
 fn cheapest(columns: &[RowParts<'_>], heights: &Heights, alike: Option<(Ink, bool)>) -> Option<(Vec<StackCell>, u64)> {
     let (mut ways, mut of_column) = (Vec::with_capacity(2 * columns.len()), Vec::with_capacity(columns.len()));
     for parts in columns {
@@ -457,7 +468,7 @@ fn cheapest(columns: &[RowParts<'_>], heights: &Heights, alike: Option<(Ink, boo
         if let Some((ink, shown)) = alike.filter(|(ink, _)| parts.holds(*ink)) {
             let wanted = |way: &CellChoice| way.cell.shows(ink) == shown && parts.stair(way.cell, heights) == 0;
             let kept: Vec<CellChoice> = ways[first..].iter().copied().filter(wanted).collect();
-            // A column of two parts shows both.
+            // A column of two parts always shows both.
             if !kept.is_empty() {
                 ways.truncate(first);
                 ways.extend(kept);
@@ -465,7 +476,7 @@ fn cheapest(columns: &[RowParts<'_>], heights: &Heights, alike: Option<(Ink, boo
         }
         of_column.push(first..ways.len());
     }
-    // The least that each way costs with all columns before it, and through which way of the column before.
+    // For each choice, its lowest cost together with all columns before it, and the choice in the column before that leads to it.
     let mut costs: Vec<(u64, usize)> = Vec::with_capacity(ways.len());
     for (x, &parts) in columns.iter().enumerate() {
         for (place, way) in ways[of_column[x].clone()].iter().enumerate() {
@@ -476,7 +487,7 @@ fn cheapest(columns: &[RowParts<'_>], heights: &Heights, alike: Option<(Ink, boo
             let first = of_column[before].start;
             let through = of_column[before].clone().map(|from| {
                 let all = costs[from].0 + changes((columns[before], ways[from].cell), (parts, way.cell));
-                // Of ways that cost the same the one that goes straight on.
+                // Among equal costs, prefer the choice at the same place.
                 (all, from - first != place, from)
             });
             let (cost, _, from) = through.min().unwrap_or_default();
@@ -494,8 +505,9 @@ fn cheapest(columns: &[RowParts<'_>], heights: &Heights, alike: Option<(Ink, boo
     Some((chosen, cost))
 }
 
-/// Where a part begins or ends at column `x` though its bytes go on, and does the opposite in fewer than [`ISLAND`] columns, those are
-/// shown as their neighbours are on both sides: a few columns of a part, or without it, look as if something had happened there.
+/// If a part begins or ends at column `x` although its bytes go on, and does the opposite fewer than [`ISLAND`] columns
+/// later, shows these columns like their neighbours on both sides: a few columns with a part, or without it, look as if
+/// something had happened there.
 fn settle(columns: &[RowParts<'_>], heights: &Heights, chosen: &mut [StackCell], x: usize) {
     for part in columns[x].parts.iter().filter(|part| !part.is_blank()) {
         let ink = part.ink;
@@ -547,7 +559,7 @@ mod tests {
     fn the_least_gives_way_to_the_part_above_it() {
         let cell = alone(&row(1, &[(11, LOW), (12, THIN), (30, HIGH)]));
         assert_eq!(cell, StackCell { lower: LOW, upper: HIGH, eighths: 3 });
-        // Not where nothing of it would be seen at little cost: the upper one has other rows.
+        // Not if a part would hardly be seen and hiding it costs little: the upper part has other rows.
         let cell = alone(&row(1, &[(9, LOW), (14, THIN), (30, HIGH)]));
         assert_eq!(cell, StackCell { lower: THIN, upper: HIGH, eighths: 6 });
     }
@@ -570,7 +582,7 @@ mod tests {
             alone(&row(0, &[(1, LOW), (3, THIN), (30, HIGH)])),
             StackCell { lower: THIN, upper: HIGH, eighths: 3 }
         );
-        // A floor, what came and went above it, and what is reserved beyond that: the peak is what the row is about.
+        // A floor, the swing above it, and reserved memory above that. The peak is what the row should show.
         assert_eq!(
             alone(&row(0, &[(1, LOW), (4, THIN), (16, HIGH)])),
             StackCell { lower: THIN, upper: HIGH, eighths: 4 }
@@ -579,7 +591,7 @@ mod tests {
 
     #[test]
     fn of_parts_that_are_drawn_alike_that_of_more_bytes_is_seen() {
-        // Sixteenths of an eighth, below what is blank.
+        // Sixteenths of an eighth, below blank space.
         let edges = |ends: [u64; 3]| {
             ends.into_iter()
                 .zip([LOW, THIN, HIGH])
@@ -609,7 +621,7 @@ mod tests {
 
     #[test]
     fn what_has_no_say_takes_nothing_from_its_neighbours() {
-        // A part of a fiftieth of an eighth across the edge of one.
+        // A part of a fiftieth of an eighth that crosses an eighth's edge.
         let edges =
             [(20, LOW), (21, THIN), (90, HIGH), (128, LOW)].map(|(end, ink)| Edge { end: end * FINE / 16, ink });
         let cells: Vec<StackCell> = (0..20).map(|_| alone(&column(0, &edges))).collect();
@@ -618,8 +630,8 @@ mod tests {
 
     #[test]
     fn a_part_that_has_no_room_on_both_sides_is_no_island_between() {
-        // Two of three have room where the top is in the row above, and one below what is blank; those that are as high all along are
-        // seen all along.
+        // Three parts meet, and two fit. The top is in the row above, or below blank space. The parts of constant
+        // height are shown in all columns.
         let edges = |top: u64| [(2, LOW), (5, THIN), (top, HIGH)];
         let [low, high] = [6, 10].map(|top| row(0, &edges(top)));
         for between in [1, 2, 4, 9] {
@@ -640,7 +652,7 @@ mod tests {
     fn an_even_part_is_seen_all_along_or_nowhere() {
         const ABOVE: Ink = Ink { token: Token::Reserved, fill: "█" };
         const MIDDLE: Ink = Ink { token: Token::Gradients, fill: "█" };
-        // A floor of two, what grows upon it, and what is high above.
+        // A floor of two parts, a part that grows on it, and a high part above.
         let ends = |grown: u64| [(30, LOW), (90, THIN), (90 + grown, MIDDLE), (900 - grown, ABOVE)];
         let of = |ends: [(u64, Ink); 4]| column(0, &ends.map(|(end, ink)| Edge { end: end * FINE / 16, ink }));
         let columns: Vec<Column> = (0..40).map(|x| of(ends(x))).collect();

@@ -1,9 +1,9 @@
-//! Heights in the parts of an eighth in which areas are computed.
+//! Heights in the fractions of an eighth in which areas are computed.
 
 use super::row::FINE;
 use vramlab_allocator::units::Bytes;
 
-/// How high bytes are in so many rows.
+/// The number of bytes at the top of so many rows.
 #[derive(Clone, Copy)]
 pub(super) struct Scale {
     pub top: Bytes,

@@ -1,26 +1,26 @@
-//! What a cell of a plot shows, read back from it, so that what is drawn over areas leaves them as they are.
+//! Reads back what a cell of a plot shows, so that lines drawn over areas leave the areas as they are.
 
 use ratatui::buffer::Cell;
 use ratatui::style::{Color, Modifier};
 
 use crate::theme::{Theme, Token};
 
-/// Parts of a cell, from the bottom.
+/// Glyphs for parts of a cell, from the bottom.
 pub const EIGHTHS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 
-/// A grid line: at the lower edge of its cell, where the value of its tick stands.
+/// A grid line at the lower edge of its cell, for a tick whose value is there.
 pub(super) const GRID: &str = "▁";
-/// The same where the value is that of its middle.
+/// A grid line in the middle of its cell.
 pub(super) const GRID_MIDDLE: &str = "─";
 
-/// What a cell of a plot shows.
+/// The content of a plot's cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CellContent {
     /// Nothing, or a grid line.
     Nothing,
-    /// One part alone, in its colour.
+    /// One part alone, with its colour.
     Whole(Color),
-    /// More than one thing: the end of a part, or something drawn over it.
+    /// More than one thing: an area's end, or something drawn over an area.
     Shared,
 }
 
@@ -37,7 +37,7 @@ impl CellContent {
         }
         match symbol {
             "█" => Self::Whole(cell.fg),
-            // A line between two parts lies within the upper one.
+            // A line between two parts is drawn within the upper part.
             GRID if cell.modifier.contains(Modifier::REVERSED) => Self::Whole(cell.fg),
             GRID if !bare && theme.is_ground(cell.fg) => Self::Whole(cell.bg),
             _ => Self::Shared,
@@ -49,17 +49,17 @@ pub(super) fn is_grid(cell: &Cell, theme: &Theme) -> bool {
     !cell.modifier.contains(Modifier::REVERSED) && cell.fg == theme.color(Token::Border)
 }
 
-/// Whether a symbol is made of braille dots.
+/// True if a symbol is made of braille dots.
 pub(super) fn is_braille(symbol: &str) -> bool {
     symbol.chars().next().is_some_and(|symbol| ('\u{2800}'..='\u{28ff}').contains(&symbol))
 }
 
-/// The eighth in which the lower of two parts ends that share a cell, or a part below what is blank; `None` of what is drawn over areas.
+/// The eighth in which the lower of a cell's two parts ends, or a part below blank space; `None` for symbols drawn over areas.
 pub(super) fn end_of(cell: &Cell) -> Option<usize> {
     EIGHTHS[1..8].iter().position(|symbol| *symbol == cell.symbol()).map(|place| place + 1)
 }
 
-/// Draws a symbol in the colour of `token`, and leaves what the cell shows as its ground. What is shared stays as it is.
+/// Draws a symbol in the colour of `token` on a background of the cell's content. A shared cell stays as it is.
 pub(super) fn draw_over(cell: &mut Cell, symbol: &str, token: Token, theme: &Theme) {
     match CellContent::of(cell, theme) {
         CellContent::Nothing => {

@@ -13,14 +13,14 @@ use super::thin::Faint;
 use crate::theme::{Theme, Token};
 use vramlab_allocator::units::Bytes;
 
-/// A line between two parts, within the upper one.
+/// The line between two parts, drawn within the upper one.
 const LINE: &str = "▁";
-/// Whole rows that both parts have, from which on a line may run between them, and columns that it has at least: a shorter one
-/// would be taken for a part.
+/// A line runs between two parts only if both have this many whole rows, and over at least [`LONG`] columns: a shorter
+/// line would be mistaken for a part.
 const LINED: u64 = 2;
 const LONG: usize = 8;
 
-/// The most parts that are left to others because crowded cells hide them here and there: in this share of the columns that hold them.
+/// At most this many parts are left out because crowded cells hide them in 1/[`SHARE`] or more of the columns that show them.
 const LEFT: usize = 3;
 const SHARE: usize = 4;
 
@@ -36,8 +36,7 @@ impl Stack {
         }
     }
 
-    /// Where each part ends in so many rows. The top is that of an eighth, the nearest; something is never drawn as nothing: a column
-    /// that would be too low for one has it.
+    /// Where each part ends. The top is rounded to the nearest eighth. A column with any bytes has at least an eighth.
     fn edges(&self, scale: Scale, faint: &Faint) -> Vec<Edge> {
         let sum = self.sum();
         if sum == 0 {
@@ -54,12 +53,12 @@ impl Stack {
                 (Some(lower), None) => lower.end = end,
                 (Some(lower), Some(ink)) if lower.ink == ink => lower.end = end,
                 (_, Some(ink)) => edges.push(Edge { end, ink }),
-                // What lies above has it.
+                // The part above takes its height.
                 (None, None) => {}
             }
         }
         if edges.is_empty() || scale.units(sum, 1) < FINE {
-            // Its largest part alone.
+            // Only the largest part is drawn.
             let largest = self.0.iter().max_by_key(|(height, _)| *height);
             let drawn = |ink: Ink| faint.drawn(ink).unwrap_or(ink);
             return largest.map(|(_, ink)| Edge { end: highest, ink: drawn(*ink) }).into_iter().collect();
@@ -75,12 +74,12 @@ impl Stack {
         self.0.iter().fold(0u64, |sum, (height, _)| sum.saturating_add(height.get()))
     }
 
-    /// What each row holds of it, from the bottom up.
+    /// The column's parts in each row, from the bottom up.
     fn rows(&self, scale: Scale, faint: &Faint) -> Column {
         Column::new(&self.edges(scale, faint), scale.units(self.sum(), 1), 0..u64::from(scale.rows))
     }
 
-    /// The same with several parts as one.
+    /// The same stack with thin parts joined.
     fn joined(&self, faint: &Faint) -> Self {
         let mut joined = Self(Vec::with_capacity(self.0.len()));
         for (height, ink) in &self.0 {
@@ -93,13 +92,14 @@ impl Stack {
         joined
     }
 
-    /// Its cells from the bottom up where a cell shows one part: the one with most bytes in it, of those that have not as many cells
-    /// already as is nearest to their height. As many are filled as is nearest to that of all.
+    /// The column's cells from the bottom up when a cell shows only one part. The number of filled cells is nearest to
+    /// the total height. Each cell goes to the part with most bytes in it, among the parts that have fewer cells than
+    /// their height deserves.
     fn whole_cells(&self, top: Bytes, rows: u16) -> Vec<StackCell> {
         let sum = self.sum();
         let filled = (u128::from(sum) * u128::from(rows) + u128::from(top.get() / 2)) / u128::from(top.get().max(1));
         let filled = filled.max(u128::from(sum > 0));
-        // Bytes times rows: whole numbers, whatever a row is worth.
+        // Bytes times rows, so that all numbers are whole.
         let (of_row, of_byte) = (u128::from(top.get().max(1)), u128::from(rows));
         let mut below = 0;
         let spans: Vec<(u128, u128, Ink)> = self
@@ -117,7 +117,7 @@ impl Stack {
         };
         let most_in = |row: usize, spans: &mut dyn Iterator<Item = &(u128, u128, Ink)>| {
             let parts = spans.map(|span| (inside(span, row), span.2));
-            // Of two that are as high the lower one.
+            // Of two equal parts, the lower one.
             parts.fold((0, Ink::NOTHING), |most, part| if part.0 > most.0 { part } else { most }).1
         };
         let filled = usize::try_from(filled).unwrap_or(usize::MAX).min(usize::from(rows));
@@ -128,8 +128,8 @@ impl Stack {
             let short = most_in(row, &mut spans.iter().filter(is_short));
             letters.push(if short == Ink::NOTHING { most_in(row, &mut spans.iter()) } else { short });
         }
-        // A part of half a row or more, or a third if it is the lowest, that has none has the row in which it has most, where that is not all
-        // that another has.
+        // A part of at least half a row (a third, if it is the lowest) without a cell gets the cell in which it has
+        // most bytes, unless that is the only cell of another part.
         let is_high =
             |place: usize, span: &(u128, u128, Ink)| if place == 0 { 3 } else { 2 } * (span.1 - span.0) >= of_row;
         for (_, span) in spans.iter().enumerate().filter(|(place, span)| is_high(*place, span)) {
@@ -146,8 +146,9 @@ impl Stack {
     }
 }
 
-/// Leaves out parts of less than half an eighth: they would be seen here and there, as the edges below them happen to lie. What one has
-/// goes to the neighbour that stays nearer to its bytes by that; where neither stays as near as can be drawn, it is seen.
+/// Removes parts of less than half an eighth, which would be visible only in columns where the edges below happen to
+/// favour them. The height goes to the neighbour that then stays nearer to its bytes. If neither stays as near as can
+/// be drawn, the part is kept.
 fn drop_slivers(edges: &mut Vec<Edge>) {
     const MOST: u64 = FINE + FINE / 4;
     let eighth = |end: u64| (end + FINE / 2) / FINE * FINE;
@@ -174,17 +175,17 @@ fn drop_slivers(edges: &mut Vec<Edge>) {
     }
 }
 
-/// Columns side by side, as the cells of a plot show them.
+/// Columns side by side, as the cells of a plot.
 pub struct Areas {
     /// The cells of each column, from the bottom up.
     columns: Vec<Vec<StackCell>>,
-    /// What they show, each once.
+    /// The inks that are visible, each once.
     shown: Vec<Ink>,
     faint: Faint,
 }
 
 impl Areas {
-    /// In so many columns and rows, which are `top` bytes high.
+    /// The areas of `stacks` in a plot of this width and height, which is `top` bytes high.
     pub fn of(stacks: &[Stack], top: Bytes, theme: &Theme, (width, rows): (u16, u16)) -> Self {
         let stacks = &stacks[..stacks.len().min(usize::from(width))];
         let scale = Scale { top, rows };
@@ -207,7 +208,7 @@ impl Areas {
     fn new(columns: Vec<Vec<StackCell>>, faint: Faint) -> Self {
         let mut shown = Vec::with_capacity(8);
         for column in &columns {
-            // Most cells show what the one below shows.
+            // Most cells show the same as the cell below.
             for cells in column.chunk_by(|below, above| below.lower == above.lower && below.upper == above.upper) {
                 for ink in [cells[0].lower, cells[0].upper] {
                     if !shown.contains(&ink) {
@@ -219,24 +220,24 @@ impl Areas {
         Self { columns, shown, faint }
     }
 
-    /// What a part is seen as, where anything of it is: itself, or several parts as one.
+    /// The ink in which a part is visible, its own or a joint one; `None` if nothing of it is visible.
     pub fn drawn_as(&self, ink: Ink) -> Option<Ink> {
         let drawn = self.faint.drawn(ink)?;
         self.shown.contains(&drawn).then_some(drawn)
     }
 
-    /// Whether a column shows anything of what is drawn in this ink.
+    /// True if a column shows anything in this ink.
     pub fn shows(&self, ink: Ink, column: usize) -> bool {
         self.columns.get(column).is_some_and(|cells| cells.iter().any(|cell| cell.shows(ink)))
     }
 
-    /// Columns.
+    /// The number of columns.
     pub fn width(&self) -> u16 {
         u16::try_from(self.columns.len()).unwrap_or(u16::MAX)
     }
 
-    /// Draws them over `plot`. Where two parts touch whose colours differ too little, along the edge of a cell and in many columns side
-    /// by side, a line in the colour of the surface runs within the upper one.
+    /// Draws the areas over `plot`. Where the colours of two touching parts differ too little, and they touch along
+    /// cell edges in many neighbouring columns, a line in the surface's colour runs within the upper part.
     pub fn draw(&self, theme: &Theme, plot: Rect, buf: &mut Buffer) {
         let plot = plot.intersection(buf.area);
         let lined: Vec<Vec<bool>> = self.columns.iter().map(|cells| lines(cells, theme)).collect();
@@ -254,7 +255,7 @@ impl Areas {
     }
 }
 
-/// Writes the name of an area within it, where it has so many cells side by side that are its own; says whether it has.
+/// Writes an area's name into it, if it has enough neighbouring cells of its own. Returns whether it has.
 pub fn name_within(ink: Ink, name: &str, theme: &Theme, plot: Rect, buf: &mut Buffer) -> bool {
     let plot = plot.intersection(buf.area);
     let color = theme.color(ink.token);
@@ -267,7 +268,7 @@ pub fn name_within(ink: Ink, name: &str, theme: &Theme, plot: Rect, buf: &mut Bu
         let own: Vec<bool> = (plot.left()..plot.right()).map(|x| is_own(x, y)).collect();
         own.windows(wanted).position(|cells| cells.iter().all(|own| *own))
     };
-    // In the middle of the rows that have room, at their left.
+    // In the middle of the rows that have room, at the left.
     let rows: Vec<(u16, usize)> = (plot.top()..plot.bottom()).filter_map(|y| Some((y, begins(y)?))).collect();
     let Some((y, x)) = rows.get(rows.len() / 2) else { return false };
     let style = Style::new().fg(theme.color(Token::Surface)).bg(color).remove_modifier(Modifier::DIM);
@@ -281,7 +282,7 @@ pub fn areas(stacks: &[Stack], top: Bytes, theme: &Theme, plot: Rect, buf: &mut 
     Areas::of(stacks, top, theme, (plot.width, plot.height)).draw(theme, plot, buf);
 }
 
-/// What every column holds, and its cells from the bottom up.
+/// The parts of every column, and its cells from the bottom up.
 fn cells(stacks: &[Stack], scale: Scale, faint: &Faint) -> Vec<(Column, Vec<StackCell>)> {
     let mut columns: Vec<Column> = stacks.iter().map(|stack| stack.rows(scale, faint)).collect();
     let rows = usize::from(scale.rows);
@@ -290,7 +291,7 @@ fn cells(stacks: &[Stack], scale: Scale, faint: &Faint) -> Vec<(Column, Vec<Stac
         let parts: Vec<RowParts<'_>> = columns.iter().map(|column| column.row(row)).collect();
         let is_crowded = parts.iter().any(RowParts::is_crowded);
         let chosen = row_cells(&parts);
-        // Where two parts meet at most none is hidden.
+        // A row in which at most two parts meet hides none.
         if is_crowded {
             columns.iter_mut().zip(&chosen).for_each(|(column, cell)| column.pass_on(row, *cell));
         }
@@ -299,8 +300,8 @@ fn cells(stacks: &[Stack], scale: Scale, faint: &Faint) -> Vec<(Column, Vec<Stac
     columns.into_iter().zip(cells).collect()
 }
 
-/// A part that is a quarter of a row at most wherever it is, and seen in some columns but not in others that hold as much: the one that is
-/// missing most often.
+/// The part that is missing most often among parts that are at most a quarter of a row high everywhere, and that some
+/// columns show while others that hold as much don't.
 fn unsteady(drawn: &[(Column, Vec<StackCell>)]) -> Option<Ink> {
     let mut missing: Vec<(Ink, usize)> = Vec::new();
     for (column, cells) in drawn {
@@ -318,8 +319,8 @@ fn unsteady(drawn: &[(Column, Vec<StackCell>)]) -> Option<Ink> {
     missing.into_iter().max_by_key(|(_, columns)| *columns).map(|(ink, _)| ink)
 }
 
-/// Above which cells' lower edges a line may run: between whole cells of parts that colours don't tell apart, both of which are high
-/// enough.
+/// For each cell, whether a line may run above its lower edge: between whole cells of parts that colours don't tell
+/// apart and that are both high enough.
 fn lines(cells: &[StackCell], theme: &Theme) -> Vec<bool> {
     let mut lined = vec![false; cells.len()];
     if theme.is_colorless() {
@@ -342,7 +343,7 @@ fn lines(cells: &[StackCell], theme: &Theme) -> Vec<bool> {
     lined
 }
 
-/// Whether a line may run between two parts that touch: neither colours nor glyphs tell them apart.
+/// True if a line may run between two touching parts, because neither colours nor glyphs tell them apart.
 fn needs_line(a: Ink, b: Ink, theme: &Theme) -> bool {
     a != b && a != Ink::NOTHING && b != Ink::NOTHING && a.fill == b.fill && !theme.tells_apart(a.token, b.token)
 }
@@ -356,7 +357,7 @@ impl StackCell {
         if theme.is_colorless() {
             cell.set_symbol(self.lower.fill).set_style(self.lower.style(theme));
         } else if line {
-            // The surface of a theme that paints none has no name but this.
+            // A theme that does not paint its surface has no other name for the surface's colour.
             let style = if theme.paints() {
                 Style::new().fg(theme.color(Token::Surface)).bg(color)
             } else {
@@ -419,7 +420,7 @@ mod tests {
         assert_eq!(drawn(&[], ColorTier::True), "    ");
     }
 
-    /// What a cell shows, read from the glyph and the colours alone: eighths of it by ink, from the bottom.
+    /// The content of a cell, read only from its glyph and colours: eighths by ink, from the bottom.
     fn measured(cell: &ratatui::buffer::Cell, inks: &[Ink], theme: &Theme) -> Vec<(Ink, f64)> {
         let by_color = |color: Color| inks.iter().find(|ink| theme.color(ink.token) == color).copied();
         let surface = [Color::Reset, theme.color(Token::Surface)];
@@ -441,9 +442,10 @@ mod tests {
         lower.into_iter().chain(upper).collect()
     }
 
-    /// How far a part may be from its bytes, in eighths: one, for edges lie on eighths; a quarter next to the lowest, which has an
-    /// eighth from that on; and what it may have lost or won in cells in which more parts meet than a cell can show. There the least
-    /// give way, or others that are no more than four eighths more: a part is rather shown than not.
+    /// How far a part's height may be from its bytes, in eighths: one, because edges lie on eighths; a quarter more
+    /// next to the lowest part, which gets an eighth from that on; and what it may have lost or gained in cells where
+    /// more parts meet than a cell can show. There the smallest parts give way, or others that are at most four eighths
+    /// larger, because a visible part is better than none.
     fn allowed(parts: &[(u64, Ink)], top: u64, rows: u16) -> f64 {
         let scale = f64::from(rows) * 8.0 / top as f64;
         let heights = || parts.iter().map(|(height, _)| *height as f64 * scale).filter(|height| *height > 0.0);
@@ -465,8 +467,8 @@ mod tests {
         1.25 + crowded
     }
 
-    /// A letter is that of the part with most bytes in its cell, or the only one of a part of half a row or more, where the other has a
-    /// cell elsewhere.
+    /// Checks that a letter belongs to the part with most bytes in its cell, or is the only letter of a part of at
+    /// least half a row where the other part has a cell elsewhere.
     fn check_letters(buf: &Buffer, x: u16, parts: &[(u64, Ink)], top: u64, rows: u16) {
         let letters: Vec<&str> = (0..rows).map(|row| buf[(x, rows - 1 - row)].symbol()).collect();
         for row in 0..rows {
@@ -485,8 +487,8 @@ mod tests {
                     own.sum::<f64>() * f64::from(rows) / top as f64
                 };
                 let cells = |letters: &[&str], letter: &str| letters.iter().filter(|known| **known == letter).count();
-                // Who has more in this row has as many cells below it as is nearest to its height, or too little for one; it may have given
-                // some to those that had none.
+                // A part with more bytes in this row has as many cells below as its height deserves, or is too small
+                // for a cell. It may have given some to parts without a cell.
                 let has_its_own = |letter: &str| {
                     let below = &letters[..usize::from(row)];
                     let given = below.iter().filter(|given| **given != letter && cells(&letters, given) == 1).count();
@@ -505,7 +507,7 @@ mod tests {
         }
     }
 
-    /// Parts as they are drawn: several as one are as high as all of them.
+    /// Parts as they are drawn: joined parts are as high as all of them together.
     fn joined(parts: &[(u64, Ink)], theme: &Theme, top: u64, rows: u16) -> Vec<(u64, Ink)> {
         let areas = Areas::of(&vec![stack(parts); LONG], Bytes(top), theme, (LONG as u16, rows));
         let mut joined: Vec<(u64, Ink)> = Vec::new();
@@ -537,7 +539,7 @@ mod tests {
                     }
                 }
             }
-            // Nothing is drawn where it does not belong, and all that is drawn of what can be told apart.
+            // Only the column's own parts are drawn, and every part that can be told apart is drawn.
             let mut tokens = parts.iter().map(|(_, ink)| ink.token);
             assert!(order.iter().all(|drawn| tokens.any(|token| token == *drawn)), "{order:?}: {}", about());
             let scale = f64::from(rows) * 8.0 / top as f64;
@@ -549,10 +551,10 @@ mod tests {
                 check_letters(&buf, x, parts, top, rows);
                 continue;
             }
-            // What is left to the parts beside it is part of their height.
+            // A part that is left out adds to the height of the parts beside it.
             let left =
                 |(height, ink): &&(u64, Ink)| (*height as f64 * scale) < 2.0 && !heights.contains_key(&ink.token);
-            // Several as one may lie below and above another part: together they are as high as all of them.
+            // Joined parts may lie below and above another part: together they have the height of all of them.
             let of =
                 |ink: Ink| parts.iter().filter(move |part| part.1 == ink).map(|(height, _)| *height as f64 * scale);
             for (place, (_, ink)) in parts.iter().enumerate() {
@@ -584,7 +586,7 @@ mod tests {
             for theme in themes() {
                 let categories = Category::STACKED.map(|category| legend::ink(category, &theme));
                 let parts: Vec<(u64, Ink)> = heights.iter().copied().zip(categories).collect();
-                // In 16 colours two categories may look alike: each is measured where it is the only one that does.
+                // In 16 colours two categories may look alike. Each is measured only where no other looks like it.
                 let distinct = |parts: Vec<(u64, Ink)>| -> Vec<(u64, Ink)> {
                     let mut seen = Vec::new();
                     parts.into_iter().filter(|(_, ink)| {
@@ -625,8 +627,8 @@ mod tests {
         }
     }
 
-    /// Columns of a step as training has them: what stays, gradients that come with backward, activations that come and go, and
-    /// temporaries at random.
+    /// The columns of a step as in training: memory that stays, gradients that come with backward, activations that
+    /// come and go, and random temporaries.
     fn step(rng: &mut impl FnMut() -> u64, width: u64) -> Vec<Vec<u64>> {
         let stays = [rng() % 100, rng() % 200, rng() % 4].map(|height| height + 1);
         let activations = rng() % 1600 + 1;
@@ -651,8 +653,9 @@ mod tests {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             seed >> 33
         };
-        // By rows: how far parts are from their bytes, in eighths; how often one begins or ends whose bytes go on; how often what stays as
-        // it is is off by more than an eighth, and how often the top of a column is.
+        // For each number of rows: how far parts are from their bytes, in eighths; how often a part begins or ends
+        // although its bytes go on; how often a part of constant height is off by more than an eighth; and how often a
+        // column's top is.
         for (rows, most_off, most_changes, most_swollen, most_moved) in [
             (2, 0.53, 0.0156, 0.08, 0.13),
             (3, 0.555, 0.017, 0.0575, 0.048),
@@ -674,7 +677,7 @@ mod tests {
                 let areas = Areas::of(&stacks, Bytes(top), &theme, (70, rows));
                 areas.draw(&theme, buf.area, &mut buf);
                 let scale = f64::from(rows) * 8.0 / top as f64;
-                // Several as one are as high as all of them.
+                // Joined parts are as high as all of them together.
                 let columns = columns.iter().map(|heights| {
                     let mut bands = vec![0; inks.len()];
                     for (height, own) in heights.iter().zip(&own) {
@@ -695,7 +698,7 @@ mod tests {
                         heights
                     })
                     .collect();
-                // Where they lie nowhere but on the ground they stay as they are.
+                // If joined parts lie only on the floor, they stay constant.
                 let joint = own.map(|own| areas.drawn_as(own) == Some(Ink::SEVERAL));
                 let on_ground = joint.iter().take_while(|joint| **joint).count();
                 let has_floor = on_ground > 0 && joint[on_ground..].iter().all(|joint| !joint);
@@ -728,7 +731,7 @@ mod tests {
         }
     }
 
-    /// What is always there and less than half an eighth is not seen wherever the edges below it happen to lie.
+    /// A part that is always there with less than half an eighth is not shown at random, depending on the edges below it.
     #[test]
     fn a_sliver_is_not_seen_here_and_there() {
         let (theme, _) = ThemeCatalog::default().load("dark", ColorTier::True).unwrap();
@@ -763,7 +766,7 @@ mod tests {
         assert_eq!(drawn, [Some(Ink::SEVERAL), Some(Ink::SEVERAL), Some(activ), None]);
         let eighths = |ink: Ink| areas.columns.iter().map(|cells| cells[0].lower == ink).collect::<Vec<_>>();
         assert_eq!(eighths(Ink::SEVERAL), [true; 3]);
-        // Each of them too little for a band.
+        // Each part is too small for a band.
         let thick = of(&[(4, params), (300, activ), (4, temp)]);
         let areas = Areas::of(&[thick, of(&[(4, params), (5, temp)])], Bytes(320), &theme, (2, 4));
         assert_eq!(areas.columns[1][0], StackCell { lower: temp, upper: Ink::NOTHING, eighths: 1 });

@@ -1,20 +1,21 @@
-//! Parts of areas that are too thin to be drawn by themselves.
+//! Parts that are too thin to be drawn by themselves.
 
 use super::ink::Ink;
 use super::row::{CELL, FINE};
 use super::scale::Scale;
 use vramlab_allocator::units::Bytes;
 
-/// What parts are drawn as that have less than an eighth where they are, and nowhere as much as two: as edges happen to lie they would be
-/// seen here and there. Those that lie on each other are drawn as one, as `Ink::joint` says; what is too little even so is left to
-/// the part below it, or above the lowest.
+/// The ink in which each thin part is drawn. A thin part has less than an eighth on average and nowhere as much as two;
+/// by itself it would be visible at random, depending on where edges happen to lie. Thin parts on top of each other are
+/// drawn as one, in the ink that [`Ink::joint`] gives. If even that is too thin, the part below takes their height, or
+/// the part above if they are the lowest.
 ///
-/// So is a floor of several parts that are even all along, where the lowest row has to show what lies on them as well: its cells have
-/// two colours, and which of three give way would change from column to column.
+/// The same holds for a floor of several parts of even height when the lowest row also has to show parts above the
+/// floor: its cells have two colours, and which of three parts give way would change from column to column.
 pub(super) struct Faint(Vec<(Ink, Option<Ink>)>);
 
 impl Faint {
-    /// Of columns of parts from the bottom up.
+    /// The thin parts of `columns`, whose parts are listed from the bottom up.
     pub fn of<'a>(columns: impl Iterator<Item = &'a [(Bytes, Ink)]> + Clone, scale: Scale) -> Self {
         let parts = Thickness::of(columns.clone());
         let is_thin = |part: &Thickness| {
@@ -32,8 +33,9 @@ impl Faint {
         Self(faint)
     }
 
-    /// The same where a cell shows one part: the lowest, as far as they go on all along, are even and less than a row, are as one if one of
-    /// them has less than half of a row, and they have a third of one together.
+    /// Like [`Faint::of`], for cells that show one part. The lowest parts are drawn as one if all of them reach through
+    /// all columns, are even and less than a row, one of them has less than half a row, and together they have at least
+    /// a third of a row.
     pub fn of_cells<'a>(columns: impl Iterator<Item = &'a [(Bytes, Ink)]> + Clone, scale: Scale) -> Self {
         let parts = Thickness::of(columns.clone());
         let filled = filled(columns);
@@ -47,7 +49,8 @@ impl Faint {
         Self(floor.iter().filter(|_| joint.is_some()).map(|part| (part.ink, joint)).collect())
     }
 
-    /// Leaves what is drawn as this to the part below it, or above the lowest.
+    /// Leaves out the parts that are drawn in this ink. The part below takes their height, or the part above if they
+    /// are the lowest.
     pub fn leave(&mut self, ink: Ink) {
         self.0.retain(|(faint, drawn)| *faint != ink || *drawn != Some(ink));
         self.0.iter_mut().filter(|(_, drawn)| *drawn == Some(ink)).for_each(|(_, drawn)| *drawn = None);
@@ -56,14 +59,15 @@ impl Faint {
         }
     }
 
-    /// What a part is drawn as, itself or another; `None` where it is left.
+    /// The ink in which a part is drawn, its own or another; `None` if it is left out.
     pub fn drawn(&self, ink: Ink) -> Option<Ink> {
         self.0.iter().find(|(faint, _)| *faint == ink).map_or(Some(ink), |(_, drawn)| *drawn)
     }
 }
 
-/// The lowest parts that are drawn as one, if any are: each is even wherever it is, or in all columns and never twice as high as
-/// elsewhere, together they are less than a row, and in most columns something else shares the row with them.
+/// The lowest parts that are drawn as one, if there are any. Each has an even height wherever it is, or is in all
+/// columns and never twice as high as elsewhere; together they are less than a row; and in most columns something above
+/// shares the row with them.
 fn floor<'a, 'b>(
     parts: &'a [Thickness],
     columns: impl Iterator<Item = &'b [(Bytes, Ink)]> + Clone,
@@ -87,12 +91,12 @@ fn floor<'a, 'b>(
     if floor.len() >= 2 && 2 * shared > all { floor } else { &[] }
 }
 
-/// Columns that have any part.
+/// The number of columns that have any part.
 fn filled<'a>(columns: impl Iterator<Item = &'a [(Bytes, Ink)]>) -> u128 {
     columns.filter(|column| !column.is_empty()).count() as u128
 }
 
-/// How high a part is in the columns that have it.
+/// How high a part is in the columns that contain it.
 #[derive(Clone, Copy)]
 struct Thickness {
     ink: Ink,
@@ -103,13 +107,13 @@ struct Thickness {
 }
 
 impl Thickness {
-    /// Of all parts, as they lie on each other.
+    /// The thickness of all parts, in the order in which they lie on each other.
     fn of<'a>(columns: impl Iterator<Item = &'a [(Bytes, Ink)]>) -> Vec<Self> {
         let mut parts: Vec<Self> = Vec::with_capacity(16);
         for column in columns {
             let mut next = 0;
             for (height, ink) in column {
-                // Most columns have the parts of the one before.
+                // Most columns have the same parts as the column before.
                 let known = match parts.get(next) {
                     Some(part) if part.ink == *ink => Some(next),
                     _ => parts.iter().position(|part| part.ink == *ink),
@@ -127,14 +131,14 @@ impl Thickness {
         parts
     }
 
-    /// What parts that lie on each other are drawn as, those apart that are nothing beside the largest; `None` of none.
+    /// The joint ink of parts on top of each other, not counting parts that are tiny beside the largest; `None` if there are none.
     fn joint(parts: &[Self]) -> Option<Ink> {
         let most = parts.iter().map(|part| part.most).max()?;
         let inks: Vec<Ink> = parts.iter().filter(|part| part.most >= most / 8).map(|part| part.ink).collect();
         parts.iter().max_by_key(|part| part.sum).map(|largest| Ink::joint(&inks, largest.ink))
     }
 
-    /// About as high in each column that has it.
+    /// True if the part is about as high in each column that contains it.
     fn is_even(&self) -> bool {
         self.most.saturating_sub(self.least) <= self.most / 4
     }

@@ -1,4 +1,4 @@
-//! Half cells on the screen, two to a cell, and the label of a row.
+//! Draws half cells, two to a cell, and the label of a row.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -14,10 +14,10 @@ use vramlab_allocator::PoolKind;
 use vramlab_allocator::units::StreamId;
 use vramlab_model::SegmentView;
 
-/// Cells of a row's label, with the air behind it.
+/// The width of a row's label in cells, with the blank behind it.
 pub const LABEL: u16 = 15;
 
-/// What marks the cells of what is selected.
+/// Marks the cells of the selection.
 const PICKED: &str = "◆";
 
 /// Draws half cells, two to a cell.
@@ -45,7 +45,7 @@ pub fn row_label(
 ) {
     let group = match (leads, segment.stream.0) {
         (false, _) => String::new(),
-        // Which pool is told by its segments' sizes.
+        // The pool's segment sizes show which pool it is.
         (true, 0) if segment.expandable => "expand".to_owned(),
         (true, 0) => match segment.pool {
             PoolKind::Small => "small".to_owned(),
@@ -59,26 +59,26 @@ pub fn row_label(
     put(Rect { width: LABEL - 1, ..map }, y, line, buf);
 }
 
-/// A stream's handle in as few characters as tell it from others.
+/// A stream's handle, shortened to the characters that tell streams apart.
 pub fn stream_name(stream: StreamId) -> String {
     if stream.0 < 1000 { format!("s{}", stream.0) } else { format!("s{:x}", stream.0 & 0xfff) }
 }
 
-/// How kinds look.
+/// The looks of cell kinds.
 struct Inks<'a> {
     coloring: Coloring,
     theme: &'a Theme,
 }
 
 impl Inks<'_> {
-    /// A last cell of which only the left half belongs to a segment.
+    /// A last cell whose left half alone belongs to a segment.
     fn half(&self, only: Half) -> (&'static str, Style) {
-        // Marks take whole cells.
+        // Marks fill whole cells.
         if only.picked || only.lit.is_some() {
             return self.cell(only, only);
         }
         if self.theme.is_colorless() {
-            // Half a letter is none: an edge, so that the next segment stands apart.
+            // There is no half letter, so draw an edge that separates the next segment.
             return ("▏", Style::new());
         }
         ("▌", Style::new().fg(self.theme.color(self.token(only.kind))))
@@ -97,7 +97,7 @@ impl Inks<'_> {
         }
         let foreground = |kind: CellKind| Style::new().fg(theme.color(self.token(kind)));
         if theme.is_colorless() {
-            // One letter a cell: allocated bytes before free ones, what is looked for before what is not.
+            // One letter per cell: allocated bytes win over free ones, blocks that match the filter over others.
             let behind = left.kind.is_free()
                 || right.kind == CellKind::Pending
                 || left.kind == CellKind::Aside && !right.kind.is_free();
@@ -113,7 +113,7 @@ impl Inks<'_> {
         }
     }
 
-    /// What is selected stands out by its mark, and by the colours changing places.
+    /// A selected cell has a mark, and its colours are swapped.
     fn reversed(&self, kind: CellKind) -> Style {
         let theme = self.theme;
         if theme.paints() {
@@ -133,7 +133,7 @@ impl Inks<'_> {
         }
     }
 
-    /// What tells kinds apart where there is no colour.
+    /// The letter of a kind in themes without colour.
     fn letter(&self, kind: CellKind) -> &'static str {
         match kind {
             CellKind::Releasable => "·",
@@ -146,7 +146,7 @@ impl Inks<'_> {
     }
 }
 
-/// What is stranded is hatched, what would go back is dotted, what is pending is crossed out.
+/// Stranded bytes are hatched, releasable bytes dotted, pending bytes crossed out.
 const fn pattern(kind: CellKind) -> &'static str {
     match kind {
         CellKind::Releasable => legend::RELEASABLE,

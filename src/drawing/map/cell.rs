@@ -1,27 +1,27 @@
-//! What is drawn in one cell of a map.
+//! The content of one cell of a map.
 
 use super::plan::{Plan, RowStart};
 use vramlab_allocator::units::Address;
 use vramlab_model::{BlockView, SegmentPart, SegmentView};
 
-/// A cell of a map, and what it is a map of.
+/// A cell of a map, with the plan and the segments.
 #[derive(Clone, Copy)]
 pub struct Cell<'a> {
     plan: &'a Plan,
     segments: &'a [SegmentView],
     place: RowStart,
-    /// Which of the place's cells.
+    /// The cell's index within its place.
     cell: usize,
 }
 
 impl<'a> Cell<'a> {
-    /// The cell in a row and column of the map; `None` where nothing is drawn.
+    /// The cell at a row and column of the map; `None` if nothing is drawn there.
     pub fn at(plan: &'a Plan, segments: &'a [SegmentView], [row, column]: [usize; 2]) -> Option<Self> {
         let (place, cell) = plan.at(row, column)?;
         Some(Self { plan, segments, place, cell })
     }
 
-    /// The blocks that are drawn there, of those that are accepted: how many of its bytes, and its address.
+    /// The blocks in the cell that `accepts` takes: how many of their bytes are in it, and their addresses.
     pub fn blocks(self, accepts: impl Fn(&BlockView) -> bool) -> Vec<(u64, Address)> {
         let bytes = self.place.bytes_of(self.cell);
         let mut drawn: Vec<(u64, Address)> = Vec::new();
@@ -38,7 +38,7 @@ impl<'a> Cell<'a> {
         drawn
     }
 
-    /// The block, or else the hole, that its first byte lies in.
+    /// The address of the block or hole at the cell's first byte.
     pub fn first(self) -> Option<Address> {
         let (index, offset) = self.plan.segment_at(self.place, self.place.bytes_of(self.cell).start)?;
         let segment = self.segments.get(index)?;
@@ -49,7 +49,7 @@ impl<'a> Cell<'a> {
     }
 }
 
-/// Of blocks in a cell the one of which most is drawn there; of several the first.
+/// The block with most bytes in a cell; the first of several.
 pub fn largest(drawn: &[(u64, Address)]) -> Option<Address> {
     drawn.iter().rev().max_by_key(|(shown, _)| *shown).map(|(_, address)| *address)
 }

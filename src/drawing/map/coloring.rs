@@ -1,4 +1,4 @@
-//! What blocks are told apart by, and the inks of each way.
+//! The properties by which blocks are coloured, and the inks of each.
 
 use ratatui::text::Span;
 
@@ -8,44 +8,44 @@ use crate::pane::span;
 use crate::theme::{Theme, Token};
 use vramlab_model::Category;
 
-/// What blocks are told apart by.
+/// The property by which blocks are coloured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Coloring {
-    /// What they are for.
+    /// Their category.
     #[default]
     Category,
-    /// The module that made them, or the file of a stranger's source.
+    /// The module that allocated them, or the file for a program without modules.
     Module,
-    /// Steps since they were taken.
+    /// The number of steps since they were allocated.
     Age,
-    /// The pool that they lie in, and its stream.
+    /// The pool and stream that they belong to.
     Pool,
-    /// The account that their bytes stand in.
+    /// The account of their bytes.
     Account,
 }
 
-/// One of the few colours that a map has, by its number.
+/// One of the few colours of a map, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tone(pub u8);
 
-/// What has no tone of its own.
+/// The tone of everything that has no tone of its own.
 pub const OTHERS: Tone = Tone(Tone::COUNT as u8 - 1);
 
 impl Tone {
-    /// How many there are.
+    /// The number of tones.
     pub const COUNT: usize = Category::ALL.len();
 
-    /// That of a category.
+    /// The tone of a category.
     pub const fn of(category: Category) -> Self {
         Self(category as u8)
     }
 }
 
 impl Coloring {
-    /// All of them.
+    /// All properties.
     pub const ALL: [Self; 5] = [Self::Category, Self::Module, Self::Age, Self::Pool, Self::Account];
 
-    /// The word for it on screens.
+    /// The property's name on screens.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Category => "category",
@@ -56,16 +56,16 @@ impl Coloring {
         }
     }
 
-    /// The next one, round and round.
+    /// The next property, in a cycle.
     pub fn next(self) -> Self {
         let at = Self::ALL.iter().position(|coloring| *coloring == self).unwrap_or(0);
         Self::ALL[(at + 1) % Self::ALL.len()]
     }
 
-    /// How a tone looks: its colour, and the letter that stands for it where there is none.
+    /// A tone's ink: its colour, and the letter that replaces it without colours.
     pub fn ink(self, tone: Tone) -> Ink {
         const MODULES: [&str; Tone::COUNT] = ["a", "b", "c", "d", "e", "f", "g", "h", "z"];
-        /// From the youngest on.
+        /// The youngest first.
         const AGES: [(Token, &str); 5] =
             [(Token::Age0, "0"), (Token::Age1, "1"), (Token::Age2, "2"), (Token::Age10, "3"), (Token::Age100, "4")];
         let index = usize::from(tone.0).min(Tone::COUNT - 1);
@@ -81,7 +81,7 @@ impl Coloring {
         }
     }
 
-    /// What stands for a tone in a legend.
+    /// A tone's mark in a legend.
     pub fn mark(self, tone: Tone, theme: &Theme) -> Span<'static> {
         let Ink { token, fill } = self.ink(tone);
         span(theme, token, if theme.is_colorless() { fill } else { "■" })

@@ -1,8 +1,8 @@
-//! Which blocks are looked for: words, each of which stands in a block's name, in its op or in its category.
+//! The filter of a map: words, each of which must occur in a block's name, op or category.
 
 use vramlab_model::{BlockView, Category, NameId, Names};
 
-/// The words, and what is known of every name: a bit for each word that it holds.
+/// The words, and for every name a bit for each word that it contains.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Filter {
     words: u8,
@@ -11,10 +11,10 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    /// Words beyond this many are not looked at.
+    /// Words beyond this number are ignored.
     const WORDS: usize = 8;
 
-    /// Of what a person wrote.
+    /// A filter from a person's text.
     pub fn new(text: &str, names: &Names) -> Self {
         let words: Vec<String> = text.split_whitespace().take(Self::WORDS).map(str::to_lowercase).collect();
         if words.is_empty() {
@@ -31,7 +31,7 @@ impl Filter {
         }
     }
 
-    /// Whether it leaves anything out.
+    /// True if the filter excludes anything.
     pub const fn is_on(&self) -> bool {
         self.words != 0
     }

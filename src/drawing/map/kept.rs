@@ -1,5 +1,5 @@
-//! The map from frame to frame: segments find their places anew only where one came, went or changed its size, and a strip is
-//! divided anew only where its blocks changed.
+//! Keeps a map from frame to frame: segments are placed anew only if one came, went or changed its size, and a strip is
+//! divided anew only if its blocks changed.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -13,26 +13,26 @@ use super::strip::Strip;
 use vramlab_allocator::units::Bytes;
 use vramlab_model::{BlockView, SegmentView};
 
-/// Plans of the segments that were drawn last.
+/// The last plans of the segments.
 #[derive(Clone, Debug, Default)]
 pub struct KeptPlans(RefCell<PlanCache>);
 
-/// Segments in their order, and the plans that were made of them.
+/// The order of the segments, and the plans made from it.
 #[derive(Clone, Debug, Default)]
 struct PlanCache {
     order: DrawOrder,
     plans: Vec<(PlanSize, Arc<Plan>)>,
 }
 
-/// What a plan is to be: as many cells and rows, and bytes to a cell, or as many of them as it takes to see all segments.
+/// What identifies a plan: columns and rows of the map, and bytes per cell, or `None` for the scale that shows all segments.
 type PlanSize = ((usize, usize), Option<u64>);
 
 impl KeptPlans {
-    /// Plans that are kept of the same segments.
+    /// How many plans of the same segments are kept.
     const MOST: usize = 4;
 
-    /// Where segments are drawn in a map of so many cells and rows, by stream and pool and then by `key`; on a scale of so many
-    /// bytes to a cell, or on the finest on which all are seen.
+    /// The places of segments in a map of this size, sorted by stream and pool and then by `key`: at `scale` bytes per
+    /// cell, or at the finest scale that shows all segments.
     pub fn plan(
         &self,
         segments: &[SegmentView],
@@ -57,7 +57,7 @@ impl KeptPlans {
         plan
     }
 
-    /// Segments by stream and pool and then by `key`, as they are drawn.
+    /// The segments' indices in drawing order: by stream and pool, then by `key`.
     pub fn drawn(&self, segments: &[SegmentView], key: impl Fn(usize, &SegmentView) -> u64) -> Vec<usize> {
         let mut kept = self.0.borrow_mut();
         kept.update(segments, key);
@@ -73,7 +73,7 @@ impl PlanCache {
     }
 }
 
-/// A strip, and what it was made of.
+/// A strip, and the blocks from which it was made.
 #[derive(Clone, Debug)]
 struct StripCache {
     segments: Vec<(u64, Arc<Vec<BlockView>>, Bytes)>,
@@ -92,22 +92,22 @@ impl StripCache {
     }
 }
 
-/// Strips as they were drawn last, by the address of their first segment. All of them tell blocks apart in one way: where another
-/// one is wanted, they are to be cleared.
+/// The strips of the last frames, by the address of their first segment. All are coloured by the same property; they
+/// must be cleared when it changes.
 #[derive(Clone, Debug, Default)]
 pub struct KeptStrips(RefCell<HashMap<u64, StripCache>>);
 
 impl KeptStrips {
-    /// Strips that are kept, however few segments there are.
+    /// The fewest strips that are kept, however few segments there are.
     const LEAST: usize = 1024;
 
-    /// Forgets all of them.
+    /// Forgets all strips.
     pub fn clear(&mut self) {
         self.0.get_mut().clear();
     }
 
-    /// Some of the cells of segments that are `of` half cells long, out of `all` segments that there are; as before where nothing
-    /// changed. `tone` says how a block is drawn, `None` sets it aside.
+    /// The `cells` of segments that are `of` half cells long, out of `all` segments. Reused from the last frame if
+    /// nothing changed. `tone` gives a block's tone, or `None` for a block that the filter excludes.
     pub fn strip(
         &self,
         segments: &[&SegmentView],
@@ -122,7 +122,7 @@ impl KeptStrips {
             return known.strip.clone();
         }
         let strip = Strip::new(segments.iter().copied(), of, cells.clone(), tone);
-        // Segments that are gone are forgotten now and then.
+        // From time to time, strips of segments that no longer exist are dropped.
         if kept.len() > (2 * all).max(Self::LEAST) {
             kept.clear();
         }

@@ -1,4 +1,4 @@
-//! What the colours of a map mean, in as many lines as it takes.
+//! The key of a map: what its colours mean, in as many lines as it takes.
 
 use ratatui::text::Span;
 
@@ -9,35 +9,35 @@ use crate::theme::{Theme, Token};
 use vramlab_allocator::units::Bytes;
 use vramlab_model::{Ledger, TouchedBlock};
 
-/// A mark, what it stands for, and how much that is.
+/// An entry of the key: a mark, its meaning, and its bytes.
 #[derive(Clone, Debug)]
 pub struct KeyEntry {
     /// The mark, as the map draws it.
     pub mark: Span<'static>,
-    /// What it stands for.
+    /// What the mark stands for.
     pub label: String,
-    /// How much that is.
+    /// The bytes that it stands for.
     pub bytes: Bytes,
-    /// It is what an op under way took or gave back.
+    /// True for blocks that the current op allocated or freed.
     pub touched: bool,
 }
 
 impl KeyEntry {
-    /// A mark that stands for so much.
+    /// An entry for `bytes`.
     #[must_use]
     pub fn new(mark: Span<'static>, label: impl Into<String>, bytes: Bytes) -> Self {
         Self { mark, label: label.into(), bytes, touched: false }
     }
 }
 
-/// Accounts that hold something, and what an op under way took and gave back.
+/// Entries for the accounts that hold any bytes, and for blocks that the current op allocated and freed.
 pub fn account_entries(ledger: &Ledger, touched: &[TouchedBlock], theme: &Theme) -> Vec<KeyEntry> {
     let accounts = [ledger.stranded, ledger.releasable, ledger.rounding, ledger.pending];
     let marks = account_marks(theme).into_iter().zip(accounts);
     marks.filter_map(|marked| entry(marked, false)).chain(touched_entries(touched, theme)).collect()
 }
 
-/// What an op under way took and gave back.
+/// Entries for blocks that the current op allocated and freed.
 pub fn touched_entries(touched: &[TouchedBlock], theme: &Theme) -> Vec<KeyEntry> {
     let sum =
         |taken| touched.iter().filter(|block| block.taken.is_some() == taken).map(|block| block.size).sum::<Bytes>();
@@ -50,18 +50,18 @@ fn entry(((mark, label), bytes): ((Span<'static>, &'static str), Bytes), touched
     (bytes > Bytes::ZERO).then(|| KeyEntry { touched, ..KeyEntry::new(mark, label, bytes) })
 }
 
-/// Entries that have a two-hundredth of what is reserved, and what an op under way did: the others have hardly a cell.
+/// The entries with at least 1/200 of the reserved bytes, and those of the current op. The others have hardly a cell.
 #[must_use]
 pub fn seen_entries(all: &[KeyEntry], reserved: Bytes) -> Vec<KeyEntry> {
     all.iter().filter(|entry| entry.touched || entry.bytes.get() >= reserved.get() / 200).cloned().collect()
 }
 
-/// The entries in lines of `width` cells; with their bytes where those have a unit, which stands before them all.
+/// The entries in lines of `width` cells. With a `unit`, they show their bytes, and the unit comes before all of them.
 pub fn lines(entries: Vec<KeyEntry>, unit: Option<ByteUnit>, theme: &Theme, width: usize) -> Vec<Vec<Span<'static>>> {
     lines_above(entries, unit, Bytes::ZERO, theme, width)
 }
 
-/// The same with the bytes of so many alone that have most.
+/// Like [`lines`], with bytes only for the `count` entries that have most.
 pub fn lines_of_most(
     entries: Vec<KeyEntry>,
     count: usize,
@@ -93,7 +93,7 @@ fn lines_above(
         }
         let cells: usize = entry.iter().map(Span::width).sum();
         let air = usize::from(used > indent && unit.is_some());
-        // The last space of a line may fall off.
+        // A line's last space may be cut.
         if used + air + cells > width + 1 && used > indent {
             lines.push(vec![Span::raw(" ".repeat(indent))]);
             used = indent;

@@ -1,4 +1,4 @@
-//! Where every byte of every segment is drawn: segments to rows on one scale, bytes to half cells, blocks to tones.
+//! The map of blocks: segments become rows on one scale, bytes become half cells, and blocks become tones.
 
 mod bar;
 mod cell;

@@ -7,13 +7,13 @@ use vramlab_model::SegmentView;
 /// Segments by stream and pool, and then by a key.
 #[derive(Clone, Debug, Default)]
 pub struct DrawOrder {
-    /// What decides where each of them is drawn.
+    /// The sort keys of all segments.
     segments: Vec<SortedSegment>,
-    /// Their indices as they are drawn.
+    /// The segments' indices in drawing order.
     drawn: Vec<usize>,
 }
 
-/// What decides where a segment is drawn, in the order of what counts most; its size does where others are drawn before it.
+/// A segment's sort key, most significant field first. Its size is part of it because it moves the segments behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct SortedSegment {
     stream: StreamId,
@@ -44,7 +44,7 @@ impl DrawOrder {
         Self { segments, drawn }
     }
 
-    /// Whether these are its segments, as they were when they were sorted.
+    /// True if these are the segments that were sorted, unchanged.
     pub fn is_of(&self, segments: &[SegmentView], key: impl Fn(usize, &SegmentView) -> u64) -> bool {
         self.segments.len() == segments.len()
             && self
@@ -55,13 +55,13 @@ impl DrawOrder {
                 .all(|(index, (known, segment))| *known == SortedSegment::new(segment, key(index, segment)))
     }
 
-    /// The indices of segments, as they are drawn.
+    /// The segments' indices in drawing order.
     pub fn drawn(&self) -> &[usize] {
         &self.drawn
     }
 }
 
-/// Segments of one stream's pool are drawn side by side.
+/// The group of a segment. Segments of one stream's pool are drawn side by side.
 pub(super) const fn group(segment: &SegmentView) -> (StreamId, PoolKind, bool) {
     (segment.stream, segment.pool, segment.expandable)
 }

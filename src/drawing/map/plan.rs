@@ -1,5 +1,5 @@
-//! Where each segment is drawn: one scale for all, in rows of so many cells. What is drawn of a stream's pool is as large as its
-//! bytes, to a cell: segments that are smaller than one share a strip, which says how many they are.
+//! Where each segment is drawn: one scale for all, in rows of a given width. The area of a stream's pool is as large as
+//! its bytes, to a cell. Segments smaller than a cell share a strip, which has a note with their number.
 
 use std::ops::Range;
 
@@ -10,45 +10,45 @@ use crate::figures;
 use vramlab_allocator::units::Bytes;
 use vramlab_model::SegmentView;
 
-/// The finest scale: a cell is no less than the smallest block.
+/// The finest scale: a cell is never less than the smallest block.
 pub const FINEST: u64 = 1 << 9;
 
-/// Where everything is drawn.
+/// The places of all segments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Bytes of a cell.
+    /// Bytes per cell.
     pub scale: u64,
-    /// Cells of a row.
+    /// Cells per row.
     pub width: usize,
-    /// Rows in all.
+    /// The number of rows.
     pub rows: usize,
-    /// Segments as they are drawn, each with its first byte in its place.
+    /// Segments in drawing order, each with its first byte within its place.
     order: Vec<(usize, u64)>,
-    /// Row by row from left to right.
+    /// The places, row by row from left to right.
     places: Vec<RowStart>,
     notes: Vec<StripNote>,
 }
 
-/// Where a segment begins, or several that share a strip; it goes on over the rows below.
+/// The place of a segment, or of several that share a strip. It may continue in the rows below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowStart {
-    /// Its first segment, counted as they are drawn, and how many there are.
+    /// The first segment's position in drawing order, and the number of segments.
     first: usize,
     count: usize,
-    /// Bytes of all.
+    /// The bytes of all its segments.
     pub bytes: u64,
     /// Its first row.
     pub row: usize,
     /// Its first column.
     pub x: usize,
-    /// Half cells that show it, and the cells that these take.
+    /// The number of half cells, and the number of cells that they take.
     pub halves: usize,
     pub cells: usize,
-    /// The first of its stream and pool.
+    /// True if it is the first place of its stream and pool.
     pub leads: bool,
 }
 
-/// What a strip holds, in words behind it.
+/// A note behind a strip that says what it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StripNote {
     pub row: usize,
@@ -56,7 +56,7 @@ pub struct StripNote {
     pub text: String,
 }
 
-/// A segment, or the part of one that lies in one row.
+/// A segment's cells in one row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// The segment's place.
@@ -65,25 +65,25 @@ pub struct Piece {
     pub row: usize,
     /// Its first column.
     pub x: usize,
-    /// The first of the segment's cells that lies here.
+    /// The first of the segment's cells in this row.
     pub from: usize,
-    /// How many of them lie here.
+    /// How many of its cells are in this row.
     pub count: usize,
 }
 
 impl RowStart {
-    /// The row and the column of one of its cells, in rows of `width`.
+    /// The row and column of one of its cells, in rows of `width` cells.
     pub const fn at(&self, cell: usize, width: usize) -> (usize, usize) {
         let along = self.x + cell;
         (self.row + along / width, along % width)
     }
 
-    /// Its first segment, counted as they are drawn: no other place begins with it.
+    /// The first segment's position in drawing order, which identifies the place.
     pub const fn first(&self) -> usize {
         self.first
     }
 
-    /// Whether several segments share it.
+    /// True if several segments share the place.
     pub const fn is_shared(&self) -> bool {
         self.count > 1
     }
@@ -99,38 +99,39 @@ impl RowStart {
         self.at(self.cells - 1, width).0
     }
 
-    /// The cells that lie in some rows.
+    /// The range of its cells in some rows.
     pub fn cells_in(&self, rows: &Range<usize>, width: usize) -> Range<usize> {
         let before = |row: usize| (row.saturating_sub(self.row) * width).saturating_sub(self.x).min(self.cells);
         before(rows.start)..before(rows.end)
     }
 }
 
-/// Whether the last row of a segment of several is its own, or the next one may begin in it.
+/// Whether the next segment may begin in the last row of a segment of several rows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tails {
     Shared,
     Own,
 }
 
-/// Behind which segments a blank row stands, if the next one begins with a row of its own.
+/// Which segments are followed by a blank row, if the next one begins with a row of its own.
 #[derive(Clone, Copy)]
 enum Gaps {
-    /// Those of several rows.
+    /// Segments of several rows.
     Several,
-    /// Those of a whole row too.
+    /// Segments of a whole row or more.
     Whole,
-    /// All of them.
+    /// All segments.
     Every,
 }
 
-/// Rows of a map from which on no two of its segments touch.
+/// From this number of rows on, no two segments in a map touch.
 const ROWS_APART: usize = 14;
 
 impl Plan {
-    /// All segments on the finest scale on which they fit into `height` rows of `width` cells, or, where there are more streams and
-    /// pools than that, into a row for each; on the coarsest where none is coarse enough. A scale is a power of two, or, where so asked, lies a quarter, a half or three quarters of the way to the next, or
-    /// is the one on which the largest segment fills whole rows.
+    /// Places all segments in `height` rows of `width` cells at the finest scale at which they fit. If there are more
+    /// streams and pools than rows, each of these gets a row. If no scale is coarse enough, the coarsest one is used. A
+    /// scale is a power of two; with `quarters` it may also lie a quarter, a half or three quarters of the way to the
+    /// next power, or be the scale at which the largest segment fills whole rows.
     pub fn of_all(segments: &[SegmentView], order: &[usize], (width, height): (usize, usize), quarters: bool) -> Self {
         if width == 0 || order.is_empty() {
             return Self::default();
@@ -140,16 +141,17 @@ impl Plan {
         let mut sizes: Vec<u64> = segments.iter().map(|segment| segment.size.get()).collect();
         sizes.sort_unstable_by_key(|size| std::cmp::Reverse(*size));
         let groups = order.chunk_by(|one, other| group(&segments[*one]) == group(&segments[*other])).count();
-        // Each of them takes a row, seen or not.
+        // Each stream and pool takes a row, visible or not.
         let height = height.max(groups);
-        // On a finer scale there are more cells than the map has.
+        // A finer scale would need more cells than the map has.
         let bound = total / (width as u128 * height as u128);
         let finest = u64::try_from(bound).unwrap_or(u64::MAX >> 1).next_power_of_two() / 2;
         let finest = finest.max(FINEST);
-        // What surely needs more cells than there are isn't laid out. Rounding saves a group one at most, the end of a row the air.
+        // A scale that surely needs too many cells is not laid out. Rounding saves at most one cell per group, and a
+        // row's end saves the blank.
         let room = (width as u128 + 1) * height as u128 + groups as u128;
         let fits = |scale: u64, air: usize| {
-            // Half a cell of air at least.
+            // At least half a cell of air.
             let apart = sizes.partition_point(|size| *size >= scale) * air / 2;
             if total / u128::from(scale) + apart as u128 > room {
                 return None;
@@ -158,7 +160,7 @@ impl Plan {
         };
         let done =
             |plan: Self, air: usize| plan.apart(segments, order, height, air).unwrap_or_else(|| plan.spread(height));
-        // Where even one cell each is too much, there is no air between them.
+        // If even one cell per segment is too much, there is no air between them.
         for air in [1, 0] {
             let mut scale = finest;
             loop {
@@ -183,12 +185,12 @@ impl Plan {
         Self::default()
     }
 
-    /// The same, on a scale on which the largest segment ends with its last row, where it would go on for a part of one and the scale is
-    /// not much coarser: the rest of that row is seen as a gap.
+    /// The same plan at a scale at which the largest segment ends at the end of a row, if it now ends within a row and
+    /// that scale is not much coarser: the rest of that row would look like a gap.
     fn in_whole_rows(self, segments: &[SegmentView], order: &[usize], height: usize, air: usize) -> Self {
         let largest = segments.iter().map(|segment| segment.size.get()).max().unwrap_or(0);
         let full = usize::try_from(largest / self.scale).unwrap_or(usize::MAX) / self.width;
-        // A cell is left for rounding, and for the air behind it.
+        // One cell is left for rounding, and for the air behind it.
         let Some(cells) = (full * self.width).checked_sub(1).filter(|cells| *cells > 0) else { return self };
         let scale = figures::scale_from(Bytes(largest.div_ceil(cells as u64))).get();
         if scale <= self.scale || scale > self.scale / 2 * 3 {
@@ -198,9 +200,9 @@ impl Plan {
         if whole.rows <= height { whole } else { self }
     }
 
-    /// In many rows the same with a blank row between any two that are not of one segment, and none that two segments share the end and
-    /// the begin of: rows of one colour that touch are a slab in which no segment is seen. The scale may be half as coarse again for that,
-    /// or twice as coarse if its rows are full.
+    /// In a map of many rows, a plan with a blank row between any two segments, in which no segment begins in another's
+    /// last row: touching rows of one colour form a slab in which single segments can't be seen. The scale may be half
+    /// as coarse again for that, or twice as coarse if the plan's rows are full.
     fn apart(&self, segments: &[SegmentView], order: &[usize], height: usize, air: usize) -> Option<Self> {
         if height < ROWS_APART {
             return None;
@@ -213,20 +215,20 @@ impl Plan {
         })
     }
 
-    /// Three quarters of the cells of its rows are drawn.
+    /// True if at least three quarters of the cells in its rows are drawn.
     fn is_full(&self) -> bool {
         let cells: usize = self.places.iter().map(|place| place.cells).sum();
         4 * cells >= 3 * self.rows * self.width
     }
 
-    /// The same with a blank row behind each segment of several rows, or of a whole one too, if there are as many to spare: two of one
-    /// colour would be seen as one.
+    /// The same plan with a blank row behind each segment of a whole row or more, or at least behind those of several
+    /// rows, if there are enough rows to spare: two segments of one colour would look like one.
     fn spread(self, height: usize) -> Self {
         let spread = [Gaps::Whole, Gaps::Several].into_iter().find_map(|gaps| self.spread_behind(height, gaps));
         spread.unwrap_or(self)
     }
 
-    /// The same with these blank rows, if so many rows have room for them.
+    /// The same plan with these blank rows, if `height` rows have room for them.
     fn spread_behind(&self, height: usize, gaps: Gaps) -> Option<Self> {
         let gaps = self.gaps(gaps);
         if self.rows + gaps.len() > height {
@@ -240,23 +242,23 @@ impl Plan {
         Some(spread)
     }
 
-    /// The last rows of places behind which the next one begins with a row of its own.
+    /// The last rows of the places that get a blank row behind them.
     fn gaps(&self, gaps: Gaps) -> Vec<usize> {
         let pairs = self.places.iter().zip(self.places.iter().skip(1));
         let last = |place: &RowStart| place.last_row(self.width);
         let fills = |place: &RowStart| match gaps {
             Gaps::Several => last(place) > place.row,
-            // But for a tenth, which rounding and air may have.
+            // Rounding and air may leave a tenth of the row blank.
             Gaps::Whole => last(place) > place.row || place.cells * 10 >= self.width * 9,
             Gaps::Every => true,
         };
-        // A note below what it is of stands in its gap.
+        // A note below its strip occupies the gap.
         let noted = |row: usize| self.notes.iter().any(|note| note.row == row);
         let begins = |one: &RowStart, next: &RowStart| next.row > last(one) && !noted(last(one) + 1);
         pairs.filter(|(one, next)| fills(one) && begins(one, next)).map(|(one, _)| last(one)).collect()
     }
 
-    /// All segments on a scale of so many bytes to a cell, apart where so many rows have room for that.
+    /// Places all segments at `scale` bytes per cell, with blank rows between them if `height` has room.
     pub fn at_scale(segments: &[SegmentView], order: &[usize], (width, height): (usize, usize), scale: u64) -> Self {
         if width == 0 || order.is_empty() {
             return Self::default();
@@ -277,7 +279,7 @@ impl Plan {
             let (large, small): (Vec<usize>, Vec<usize>) = alike.iter().partition(|index| size(index) >= scale);
             let small_bytes: u64 = small.iter().map(size).fold(0, u64::saturating_add);
             let strip = if small.is_empty() { 0 } else { halves(i128::from(small_bytes), scale).max(1) };
-            // What the strip takes beyond its bytes the others give, so that all of them are as large as theirs.
+            // The strip's rounding is taken from the other segments, so that the whole group is as large as its bytes.
             let beyond = (strip as i128 * i128::from(scale)).div_euclid(2) - i128::from(small_bytes);
             let (mut sum, mut end) = (-beyond, 0);
             for (number, index) in large.iter().enumerate() {
@@ -325,39 +327,39 @@ impl Plan {
         plan
     }
 
-    /// Adds a place; the row and the column behind it.
+    /// Adds a place, and returns the row and column behind it.
     fn push(&mut self, place: RowStart, air: usize) -> (usize, usize) {
         let (row, last) = place.at(place.cells - 1, self.width);
         self.places.push(place);
-        // Half a cell of air is in a last cell of which half is drawn.
+        // A half-filled last cell already has half a cell of air.
         let air = if place.halves.is_multiple_of(2) || place.is_shared() { air } else { 0 };
         let x = last + 1 + air;
         if x >= self.width { (row + 1, 0) } else { (row, x) }
     }
 
-    /// The segments, by their index, as they are drawn.
+    /// The indices of the segments, in drawing order.
     pub fn order(&self) -> impl ExactSizeIterator<Item = usize> + '_ {
         self.order.iter().map(|(index, _)| *index)
     }
 
-    /// The segments of a place, each with its first byte in it.
+    /// The segments of a place, each with its first byte within the place.
     pub fn members(&self, place: RowStart) -> &[(usize, u64)] {
         self.order.get(place.first..place.first + place.count).unwrap_or_default()
     }
 
-    /// What strips hold, in some rows.
+    /// The notes in some rows.
     pub fn notes(&self, rows: &Range<usize>) -> impl Iterator<Item = &StripNote> {
         self.notes.iter().filter(|note| rows.contains(&note.row))
     }
 
-    /// The segments that have cells in some rows.
+    /// The places that have cells in some rows.
     pub fn places(&self, rows: &Range<usize>) -> &[RowStart] {
         let first = self.places.partition_point(|place| place.last_row(self.width) < rows.start);
         let end = self.places.partition_point(|place| place.row < rows.end);
         self.places.get(first..end).unwrap_or_default()
     }
 
-    /// What lies in some rows of a segment's place, row by row.
+    /// The pieces of a place in some rows, row by row.
     pub fn pieces(&self, place: RowStart, rows: &Range<usize>) -> impl Iterator<Item = Piece> + use<> {
         let (width, cells) = (self.width, place.cells_in(rows, self.width));
         let mut from = cells.start;
@@ -372,14 +374,14 @@ impl Plan {
         })
     }
 
-    /// Where a segment is, by its index, and its first byte there.
+    /// A segment's place and its first byte there, by the segment's index.
     pub fn place_of(&self, segment: usize) -> Option<(RowStart, u64)> {
         let at = self.order.iter().position(|(index, _)| *index == segment)?;
         let behind = self.places.partition_point(|place| place.first <= at);
         Some((*self.places.get(behind.checked_sub(1)?)?, self.order[at].1))
     }
 
-    /// What is drawn in a cell: the segment's place, and which of its cells.
+    /// The place at a row and column, and the index of its cell there.
     pub fn at(&self, row: usize, x: usize) -> Option<(RowStart, usize)> {
         let found = self.places(&(row..row + 1)).iter().find_map(|place| {
             let mut pieces = self.pieces(*place, &(row..row + 1));
@@ -396,7 +398,7 @@ impl Plan {
         Some(place.at(cell, self.width).0)
     }
 
-    /// The segment that holds a byte of a place, and which of its bytes that is.
+    /// The segment at a byte of a place, and the byte's offset in the segment.
     pub fn segment_at(&self, place: RowStart, byte: u64) -> Option<(usize, u64)> {
         let members = self.members(place);
         let behind = members.partition_point(|(_, base)| *base <= byte);
@@ -405,13 +407,13 @@ impl Plan {
     }
 }
 
-/// Half cells that so many bytes take, to the nearest.
+/// The half cells that `bytes` take, rounded to the nearest.
 fn halves(bytes: i128, scale: u64) -> usize {
     let scale = i128::from(scale);
     usize::try_from((2 * bytes + scale / 2).div_euclid(scale)).unwrap_or(0)
 }
 
-/// How many segments there are, and of which size.
+/// A note of how many segments there are, and of their sizes.
 fn note(sizes: impl Iterator<Item = u64> + Clone) -> String {
     let (least, most) = (sizes.clone().min().unwrap_or(0), sizes.clone().max().unwrap_or(0));
     let most_text = figures::short_bytes(Bytes(most));
@@ -485,7 +487,7 @@ mod tests {
         let segments = sizes.map(|mib| segment(mib * MIB, PoolKind::Large));
         let order: Vec<usize> = (0..7).collect();
         let plan = Plan::at_scale(&segments, &order, (40, 0), 100 * MIB);
-        // 196 MiB of small ones are two cells, 300 MiB three.
+        // The small segments: 196 MiB are two cells, 300 MiB are three.
         assert_eq!(places(&plan, 9), [(vec![3], 0, 0, 3), (vec![0, 1, 2, 4, 5, 6], 0, 4, 2)]);
         assert_eq!(plan.notes, [StripNote { row: 0, x: 7, text: "2–48 MiB ×6".into() }]);
         assert_eq!(plan.order().collect::<Vec<_>>(), [3, 0, 1, 2, 4, 5, 6]);
@@ -501,7 +503,7 @@ mod tests {
 
     #[test]
     fn segments_of_a_language_model_look_different() {
-        // Of GPT-2 at 120×40: 25 GiB in segments of 48, 144 and 192 MiB, in 11 rows of 52 cells.
+        // GPT-2 at 120×40: 25 GiB in segments of 48, 144 and 192 MiB, in 11 rows of 52 cells.
         let sizes = [(48, 60), (144, 40), (192, 90)].into_iter().flat_map(|(mib, count)| vec![mib; count]);
         let segments: Vec<SegmentView> = sizes.map(|mib| segment(mib * MIB, PoolKind::Large)).collect();
         let plan = Plan::of_all(&segments, &by_size(&segments), (52, 11), true);
@@ -513,8 +515,8 @@ mod tests {
         assert!(kinds[0] != kinds[1] && kinds[1] != kinds[2], "{kinds:?} on {}", plan.scale / MIB);
     }
 
-    /// On 2.5 MiB a cell, which is the finest, one of 270 MiB would go on for a few cells of a second row, and the rest of that look like
-    /// a hole.
+    /// At 2.5 MiB per cell, the finest scale, a segment of 270 MiB would continue for a few cells in a second row, and
+    /// the rest of that row would look like a hole.
     #[test]
     fn the_largest_segment_ends_with_its_row() {
         let segments: Vec<SegmentView> = [270, 230, 230, 230].map(|mib| segment(mib * MIB, PoolKind::Large)).into();
@@ -549,7 +551,7 @@ mod tests {
                 assert!(beside || pair[1].row >= end + 2, "{pair:?}");
             }
         }
-        // In few they may: half of the rows would be blank.
+        // In few rows segments may touch: otherwise half of the rows would be blank.
         let segments: Vec<SegmentView> = [300; 9].map(|mib| segment(mib * MIB, PoolKind::Large)).into();
         let plan = Plan::of_all(&segments, &by_size(&segments), (60, 10), true);
         assert!(plan.places.windows(2).any(|pair| pair[1].row == pair[0].last_row(60) + 1), "{:?}", plan.places);

@@ -1,4 +1,4 @@
-//! The rows of a map that are seen: labels, and the cells of every segment in them.
+//! The visible rows of a map: labels, and the cells of every segment.
 
 use std::ops::Range;
 
@@ -13,31 +13,31 @@ use crate::pane::{put_at, span};
 use crate::theme::{Theme, Token};
 use vramlab_model::{SegmentView, TouchedBlock};
 
-/// What a map shows, and how.
+/// The content and look of a map.
 #[derive(Clone, Debug)]
 pub struct Sheet<'a> {
     /// All segments, by address.
     pub segments: &'a [SegmentView],
-    /// Which rows they lie in.
+    /// The places of the segments.
     pub plan: &'a Plan,
-    /// What the colours of blocks say.
+    /// The property by which blocks are coloured.
     pub coloring: Coloring,
-    /// Blocks of the op under way.
+    /// Blocks that the current op allocated or freed.
     pub touched: &'a [TouchedBlock],
-    /// What is selected: a segment by its place, and bytes of it.
+    /// The selection: a segment's index, and bytes in it.
     pub picked: Option<(usize, Range<u64>)>,
     /// The colours.
     pub theme: &'a Theme,
 }
 
-/// Where the cells of a map are in its area: at the right of the labels, where there is room for those.
+/// The area of a map's cells: right of the labels, if there is room for labels.
 pub fn cells(area: Rect) -> Rect {
     let label = if area.width > 3 * LABEL { LABEL } else { 0 };
     Rect { x: area.x + label, width: area.width - label, ..area }
 }
 
 impl Sheet<'_> {
-    /// Draws the rows from `first` on; `divide` makes a strip of some of the cells of segments that are so many half cells long.
+    /// Draws the rows from `first` on. `divide` makes the strip for some cells of segments that are so many half cells long.
     pub fn draw(
         &self,
         first: usize,
@@ -89,7 +89,7 @@ impl Sheet<'_> {
         self.plan.members(place).iter().filter_map(|(index, _)| self.segments.get(*index))
     }
 
-    /// Names a row by the largest of the segments that begin in it.
+    /// Labels a row with the size of the largest segment that begins in it.
     fn label<'a>(
         &self,
         begun: impl Iterator<Item = &'a SegmentView> + Clone,
@@ -104,10 +104,10 @@ impl Sheet<'_> {
     }
 }
 
-/// Which place each cell of a map shows.
+/// Which place each cell of a map shows, to separate neighbours.
 struct Owners {
     area: Rect,
-    /// By their first segments.
+    /// The first segment of each cell's place.
     cells: Vec<Option<usize>>,
 }
 
@@ -116,7 +116,7 @@ impl Owners {
         Self { area, cells: vec![None; usize::from(area.width) * usize::from(area.height)] }
     }
 
-    /// The cells of `at` show the place of this first segment.
+    /// Notes that the cells of `at` show the place of this first segment.
     fn take(&mut self, at: Rect, first: usize) {
         for position in at.intersection(self.area).positions() {
             let cell = self.number(position);
@@ -128,7 +128,8 @@ impl Owners {
         usize::from(position.y - self.area.y) * usize::from(self.area.width) + usize::from(position.x - self.area.x)
     }
 
-    /// Leaves a line above cells that are the colour of those above them, which are of another segment: two would be seen as one.
+    /// Draws a line above cells that have the same colour as the cells above them but belong to another segment.
+    /// Otherwise two would look like one.
     fn part(&self, theme: &Theme, buf: &mut Buffer) {
         if theme.is_colorless() {
             return;
@@ -139,7 +140,7 @@ impl Owners {
             let mut x = area.left();
             for run in touches.chunk_by(|one, next| one == next) {
                 for x in x..x + run.len() as u16 {
-                    // A cell with the end of a block in it has a line of its own.
+                    // A cell that contains the end of a block already has an edge.
                     if run[0] && run.len() >= LONG && buf[(x, y)].symbol() == WHOLE {
                         buf[(x, y)].set_symbol(PARTED);
                     }
@@ -149,7 +150,7 @@ impl Owners {
         }
     }
 
-    /// Whether a cell and the one above it are of two places and of one colour.
+    /// True if a cell and the one above it have one colour but belong to two places.
     fn touch(&self, x: u16, y: u16, buf: &Buffer) -> bool {
         let [above, below] = [y - 1, y].map(|y| Position { x, y });
         let [one, other] = [above, below].map(|position| self.cells[self.number(position)]);
@@ -158,11 +159,11 @@ impl Owners {
     }
 }
 
-/// A cell in one colour, the same with a line of the ground above it, and with one behind it, where a block ends.
+/// A cell of one colour, a cell with a line of the ground at its top, and a cell in which a block ends.
 const WHOLE: &str = "█";
 const PARTED: &str = "▇";
 const ENDING: &str = "▉";
-/// Cells side by side from which on a line parts them from those above: short ones have gaps between them that do.
+/// Lines separate at least this many cells side by side. Shorter segments have gaps between them.
 const LONG: usize = 6;
 
 #[cfg(test)]
@@ -202,7 +203,7 @@ mod tests {
     #[test]
     fn a_segment_is_told_from_the_one_above_it_and_is_in_one_piece() {
         let segments = [segment(0, 80), segment(1, 40)];
-        // Rows of 40 cells: two of the first segment, one of the second.
+        // In rows of 40 cells: two rows of the first segment, one of the second.
         let plan = Plan::at_scale(&segments, &[0, 1], (40, 3), 1 << 20);
         for (tier, symbols) in [(ColorTier::True, ["█", "█", "▇"]), (ColorTier::None, ["A", "A", "A"])] {
             let (theme, _) = ThemeCatalog::default().load("dark", tier).unwrap();

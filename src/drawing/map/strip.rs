@@ -1,7 +1,7 @@
-//! A segment, or several that share a strip, or some of their cells, as half cells: what each shows.
+//! The half cells of a segment, or of several that share a strip, or of some of their cells.
 //!
-//! Integer arithmetic throughout: each half cell covers a range of bytes, the ranges cover the segments, and a block
-//! marks every half cell that it touches, so none is ever lost.
+//! All arithmetic is in integers. Each half cell covers a range of bytes, the ranges cover the segments, and a block
+//! marks every half cell that it touches, so no block is ever lost.
 
 use std::ops::Range;
 
@@ -11,22 +11,22 @@ use vramlab_model::{BlockView, SegmentView, TouchedBlock};
 /// What a half cell shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CellKind {
-    /// Free, in a segment or in pages that nothing holds.
+    /// Free, in an empty segment or in empty pages.
     Releasable,
-    /// Free, in a segment that something holds.
+    /// Free, in a segment that contains allocated blocks.
     Stranded,
-    /// Asked for, by a block of this tone.
+    /// Requested bytes of an allocated block with this tone.
     Live(Tone),
-    /// The rest of a live block.
+    /// The rest of an allocated block.
     Rounding,
-    /// Freed, waiting for another stream.
+    /// Freed, but waiting for another stream.
     Pending,
-    /// Held, by blocks that are not looked for.
+    /// Allocated, in blocks that the filter excludes.
     Aside,
 }
 
 impl CellKind {
-    /// Whether bytes of this kind can be handed out.
+    /// True if bytes of this kind can be allocated.
     pub const fn is_free(self) -> bool {
         matches!(self, Self::Releasable | Self::Stranded)
     }
@@ -35,23 +35,23 @@ impl CellKind {
 /// A half cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Half {
-    /// What most of its allocated bytes are; free only where none are allocated.
+    /// The kind of most of its allocated bytes; free only if none are allocated.
     pub kind: CellKind,
-    /// A block ends here, and at most one other begins: there is an edge to be seen.
+    /// True if a block ends here and at most one other begins, so that an edge is visible.
     pub ends: bool,
-    /// The op under way took (or else gave back) a block here.
+    /// True if the current op allocated a block here, false if it freed one.
     pub lit: Option<bool>,
-    /// It belongs to what is selected.
+    /// True if it belongs to the selection.
     pub picked: bool,
 }
 
-/// Bytes of a half cell by kind: tones, rounding, pending; and how many blocks touch it.
+/// Bytes of a half cell by kind (tones, rounding, pending), and how many blocks touch it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Share {
     live: [u64; Tone::COUNT],
     rounding: u64,
     pending: u64,
-    /// Bytes in segments or in pages that nothing holds.
+    /// Free bytes in empty segments or empty pages.
     releasable: u64,
     blocks: u32,
     aside: bool,
@@ -65,7 +65,7 @@ impl Share {
         let kind = match self.blocks {
             0 if self.aside => CellKind::Aside,
             0 => free,
-            // Pending bytes are rare, and the reason to look here.
+            // Pending bytes are rare, and the reason for looking at this map.
             _ if self.pending > 0 => CellKind::Pending,
             _ if self.rounding > self.live[live] => CellKind::Rounding,
             _ => CellKind::Live(Tone(live as u8)),
@@ -82,19 +82,20 @@ struct Member {
     base: u64,
 }
 
-/// Some cells of a segment, or of several in a row; two halves each.
+/// Some cells of a segment, or of several that share a strip: two halves each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Strip {
     members: Vec<Member>,
     size: u64,
-    /// Halves of the whole, and the first of those that are here.
+    /// The number of halves in the whole, and the index of the first half here.
     count: usize,
     from: usize,
     halves: Vec<Half>,
 }
 
 impl Strip {
-    /// Those `cells` of segments that are `count` half cells long; `tone` says how a block is drawn, `None` sets it aside.
+    /// The given `cells` of segments that are `count` half cells long. `tone` gives a block's tone, or `None` for a
+    /// block that the filter excludes.
     pub fn new<'a>(
         segments: impl IntoIterator<Item = &'a SegmentView>,
         count: usize,
@@ -142,13 +143,13 @@ impl Strip {
         Self { members, size, count, from, halves }
     }
 
-    /// Those of the segment's cells, as far as they are here.
+    /// The halves of the given cells, as far as they are here.
     pub fn cells(&self, from: usize, count: usize) -> &[Half] {
         let from = (from * 2).saturating_sub(self.from);
         self.halves.get(from..(from + count * 2).min(self.halves.len())).unwrap_or_default()
     }
 
-    /// The halves that some bytes behind an address touch.
+    /// The halves that `size` bytes from `address` on touch.
     fn touching(&mut self, address: u64, size: u64) -> &mut [Half] {
         let holds = |member: &&Member| (member.start..member.start.saturating_add(member.size)).contains(&address);
         let Some(member) = self.members.iter().find(holds) else { return &mut [] };
@@ -163,7 +164,7 @@ impl Strip {
         &mut self.halves[from..to]
     }
 
-    /// Marks what an op's blocks touch.
+    /// Marks the halves that an op's blocks touch.
     pub fn light(&mut self, touched: &[TouchedBlock]) {
         for block in touched {
             for half in self.touching(block.address.0, block.size.get()) {
@@ -172,7 +173,7 @@ impl Strip {
         }
     }
 
-    /// Marks what is selected: so many bytes behind an address.
+    /// Marks the selection: `size` bytes from `address` on.
     pub fn pick(&mut self, address: u64, size: u64) {
         for half in self.touching(address, size) {
             half.picked = true;
@@ -180,7 +181,7 @@ impl Strip {
     }
 }
 
-/// Adds what of a segment goes back: all of it where nothing is allocated, else whole free pages.
+/// Adds a segment's releasable bytes: all of an empty segment, otherwise whole empty pages.
 fn release(segment: &SegmentView, member: Member, edges: &[u64], shares: &mut [Share]) {
     let mut add = |bytes: Range<u64>| {
         let (begin, end) = (member.base + bytes.start, member.base + bytes.end);
@@ -204,7 +205,7 @@ fn release(segment: &SegmentView, member: Member, edges: &[u64], shares: &mut [S
     }
 }
 
-/// Adds a block to the half cells that it touches, of which the first one given is the first.
+/// Adds a block to the half cells that it touches, starting with the first one given.
 fn share_out(block: &BlockView, start: u64, tone: Option<Tone>, edges: &[u64], shares: &mut [Share]) {
     let end = start.saturating_add(block.size.get().max(1));
     let asked = start.saturating_add(block.requested.get()).min(end);
@@ -229,7 +230,7 @@ fn share_out(block: &BlockView, start: u64, tone: Option<Tone>, edges: &[u64], s
             share.rounding += held - live.min(held);
         }
     }
-    // One that goes on beyond what is given ends elsewhere.
+    // A block that continues beyond these half cells ends elsewhere.
     if edges.get(last + 1).is_none_or(|edge| *edge >= end) {
         shares[last].ends += 1;
     }

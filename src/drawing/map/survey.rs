@@ -1,5 +1,5 @@
-//! Sums of all segments: figures of each and of all, tones and what is looked for. Kept from frame to frame, and
-//! counted again only where something changed.
+//! Figures of each segment and of all segments: sums, tones, and blocks that match the filter. Kept from frame to
+//! frame; only segments that changed are counted again.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -14,28 +14,28 @@ use vramlab_allocator::PoolKind;
 use vramlab_allocator::units::{Bytes, StreamId};
 use vramlab_model::{BlockView, Category, History, Hole, NameId, Names, SegmentView, View, naming};
 
-/// Figures of a segment, or of all of them.
+/// Figures of one segment, or of all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
     /// Allocated blocks.
     pub blocks: u64,
-    /// Their bytes, those pending included.
+    /// Bytes of allocated and pending blocks.
     pub held: Bytes,
-    /// Bytes of blocks asked for by someone.
+    /// Requested bytes of allocated blocks.
     pub live: Bytes,
     /// The rest of these blocks.
     pub rounding: Bytes,
-    /// Freed, waiting for another stream.
+    /// Bytes freed, but waiting for another stream.
     pub pending: Bytes,
-    /// Free bytes that something keeps from going back.
+    /// Free bytes that allocated blocks keep from going back.
     pub stranded: Bytes,
     /// Free bytes that `empty_cache` would return.
     pub releasable: Bytes,
-    /// Blocks that are looked for.
+    /// Blocks that match the filter.
     pub matched: u64,
-    /// Their bytes.
+    /// Bytes of the blocks that match the filter.
     pub matched_bytes: Bytes,
-    /// Bytes of live blocks by tone.
+    /// Bytes of allocated blocks by tone.
     pub tones: [Bytes; Tone::COUNT],
 }
 
@@ -74,16 +74,16 @@ pub struct Survey {
     segments: Arc<Vec<SegmentView>>,
     sums: Vec<Sum>,
     total: Sum,
-    /// Where ages begin: positions, from the youngest on; and whether they are counted in steps.
+    /// The positions where ages begin, the youngest first, and whether ages are counted in steps.
     ages: [u64; 4],
     by_steps: bool,
-    /// Modules that have a tone of their own, and the tone of every name.
+    /// The modules that have a tone of their own, and the tone of every name.
     modules: Vec<String>,
     of_names: Vec<Tone>,
     pools: Vec<Pool>,
-    /// Tones that held something since they were chosen: their entries stay where they are.
+    /// Tones that have held any bytes since they were assigned. Their legend entries stay in place.
     held: [bool; Tone::COUNT],
-    /// Strips as they were drawn last, those of a ghost for themselves.
+    /// The strips of the last frame, with separate ones for a ghost.
     strips: KeptStrips,
     beside: KeptStrips,
     /// Blocks counted so far.
@@ -92,7 +92,7 @@ pub struct Survey {
 }
 
 impl Survey {
-    /// Takes note of what is shown, and of how.
+    /// Takes in the current memory, and how it is to be shown.
     pub fn update(&mut self, view: &View, history: &History, coloring: Coloring, text: &Arc<str>) {
         let (ages, by_steps) = ages(view, history);
         let renamed = !Arc::ptr_eq(&self.names.0, &view.names.0);
@@ -130,7 +130,7 @@ impl Survey {
         }
     }
 
-    /// Counts segments; those whose blocks are the same as before only where they are to be counted afresh.
+    /// Counts segments. Segments whose blocks are unchanged are counted again only if `fresh`.
     fn count(&mut self, segments: &Arc<Vec<SegmentView>>, fresh: bool) {
         let (old, old_sums) =
             (std::mem::replace(&mut self.segments, Arc::clone(segments)), std::mem::take(&mut self.sums));
@@ -187,37 +187,37 @@ impl Survey {
         sum
     }
 
-    /// The figures of a segment, by its place.
+    /// The figures of a segment, by its index.
     pub fn sum(&self, segment: usize) -> Option<&Sum> {
         self.sums.get(segment)
     }
 
-    /// The figures of all of them.
+    /// The figures of all segments.
     pub fn total(&self) -> &Sum {
         &self.total
     }
 
-    /// Whether some blocks are looked for.
+    /// True if a filter is set.
     pub fn is_filtered(&self) -> bool {
         self.filter.is_on()
     }
 
-    /// Whether a block is looked for; all are where nothing is.
+    /// True if a block matches the filter, or no filter is set.
     pub fn accepts(&self, block: &BlockView) -> bool {
         !self.filter.is_on() || self.filter.accepts(block)
     }
 
-    /// Some of the cells of segments that are so many half cells long; as before where nothing changed.
+    /// Some cells of segments that are `of` half cells long. Reused if nothing changed.
     pub fn strip(&self, segments: &[&SegmentView], of: usize, cells: Range<usize>) -> Strip {
         self.strips.strip(segments, self.segments.len(), of, cells, self.tones())
     }
 
-    /// The same for segments of a ghost, whose blocks are told apart as the run's are.
+    /// Like [`Survey::strip`], for the segments of a ghost, with the run's colours.
     pub fn strip_beside(&self, segments: &[&SegmentView], of: usize, cells: Range<usize>) -> Strip {
         self.beside.strip(segments, self.segments.len(), of, cells, self.tones())
     }
 
-    /// The tones of blocks; `None` sets one aside.
+    /// The tone of each block; `None` for a block that the filter excludes.
     fn tones(&self) -> impl Fn(&SegmentView, &BlockView) -> Option<Tone> {
         move |segment, block| {
             self.accepts(block).then(|| match self.coloring {
@@ -242,7 +242,7 @@ impl Survey {
         }
     }
 
-    /// Gives tones that no module has yet to those that hold most; one that has its tone keeps it.
+    /// Assigns free tones to the modules that hold most. A module keeps its tone.
     fn choose_modules(&mut self, segments: &[SegmentView]) {
         let mut by_name = vec![0_u64; self.names.0.len()];
         for block in segments.iter().flat_map(|segment| segment.blocks.iter()) {
@@ -270,7 +270,7 @@ impl Survey {
         self.of_names = of_names.iter().map(tone).collect();
     }
 
-    /// Tones that hold something, or did, with their words and bytes.
+    /// Tones that hold bytes, or held some, with their words and bytes.
     pub fn legend(&self) -> Vec<(Tone, String, Bytes)> {
         let tones = (0..).map(Tone).zip(self.total.tones).zip(self.held);
         tones.filter(|(_, held)| *held).map(|((tone, bytes), _)| (tone, self.word(tone), bytes)).collect()
@@ -311,12 +311,12 @@ fn pool_word((stream, pool, expandable): &Pool) -> String {
     format!("{pool}{pages} {}", super::bar::stream_name(*stream))
 }
 
-/// What a block goes by: its name, or the op that took it.
+/// A block's name, or the op that allocated it.
 fn named(block: &BlockView) -> NameId {
     if block.name == NameId::NONE { block.op } else { block.name }
 }
 
-/// Where ages begin: positions, from the youngest on. In steps where the run has some, else in events.
+/// The positions where ages begin, the youngest first: in steps if the run has any, otherwise in events.
 fn ages(view: &View, history: &History) -> ([u64; 4], bool) {
     if history.columns() > 1 {
         let begin = |back| history.begin_of(view.position, back).unwrap_or(0);

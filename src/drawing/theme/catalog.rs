@@ -1,4 +1,4 @@
-//! Theme files: those in the program, and those of the user, which win.
+//! Theme files: the built-in ones, and the user's, which take precedence.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::tier::nearest_indexed;
 use super::{ColorTier, Theme, Token};
 use vramlab_user_input::{Shelf, ShelfError, TextPosition, TomlText, hint};
 
-/// The themes that are always there, in the order of the list.
+/// The built-in themes, in the order of the list.
 const BUILT_IN: [(&str, &str); 10] = [
     ("dark", include_str!("../../../themes/dark.toml")),
     ("light", include_str!("../../../themes/light.toml")),
@@ -26,7 +26,7 @@ const BUILT_IN: [(&str, &str); 10] = [
     ("nord", include_str!("../../../themes/nord.toml")),
 ];
 
-/// Why a theme can't be had.
+/// Why a theme can't be loaded.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ThemeError {
     /// No theme has this name.
@@ -34,12 +34,12 @@ pub enum ThemeError {
     Unknown {
         /// The name asked for.
         name: String,
-        /// What was probably meant.
+        /// A suggestion.
         hint: String,
         /// All names.
         known: String,
     },
-    /// A file is not read.
+    /// A file can't be read.
     #[error("{0}")]
     File(String),
     /// A file is not a theme.
@@ -53,11 +53,11 @@ pub enum ThemeError {
     /// A theme inherits from one that is not there.
     #[error("{place}: there is no theme \"{parent}\" to inherit from{hint}; the themes are {known}")]
     UnknownParent {
-        /// Where it says so.
+        /// The place of the parent's name in the file.
         place: TextPosition,
-        /// The name that is none.
+        /// The unknown name.
         parent: String,
-        /// What was probably meant.
+        /// A suggestion.
         hint: String,
         /// All names.
         known: String,
@@ -65,11 +65,11 @@ pub enum ThemeError {
     /// A theme is its own ancestor.
     #[error("{place}: the theme \"{name}\" inherits from itself ({circle}); remove one `inherits` of these")]
     Cycle {
-        /// Where the circle closes.
+        /// The place where the cycle closes.
         place: TextPosition,
         /// The theme.
         name: String,
-        /// The names on the way, such as `a → b → a`.
+        /// The names in the cycle, such as `a → b → a`.
         circle: String,
     },
 }
@@ -126,14 +126,14 @@ impl Spec {
 }
 
 impl SpecTable {
-    /// The colour for 16, if it says one.
+    /// The colour for terminals with 16 colours, if there is one.
     fn of_sixteen(&self) -> Option<&String> {
         self.ansi.as_ref().or(self.rgb.as_ref().filter(|color| !color.starts_with('#')))
     }
 }
 
 impl ThemeCatalog {
-    /// The built-in themes and, over them, the `.toml` files in `folder`.
+    /// The built-in themes, and the `.toml` files in `folder`, which override them.
     #[must_use]
     pub fn with_user_themes(folder: Option<&Path>) -> Self {
         Self(Shelf::new(&BUILT_IN, folder))
@@ -149,16 +149,16 @@ impl ThemeCatalog {
         self.0.names()
     }
 
-    /// What of the user's folder is no theme, and why.
+    /// Files in the user's folder that are not themes, and why.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.0.warnings_of(|name| self.load(name, ColorTier::True))
     }
 
-    /// The theme `name` for a terminal of `tier`, and what in its files was not understood.
+    /// The theme `name` for a terminal of `tier`, and warnings about its files.
     ///
     /// # Errors
-    /// When no theme or parent has that name, a file does not parse, or parents form a cycle.
+    /// If no theme or parent has that name, a file does not parse, or parents form a cycle.
     pub fn load(&self, name: &str, tier: ColorTier) -> Result<(Theme, Vec<String>), ThemeError> {
         let mut warnings = Vec::new();
         let mut specs: BTreeMap<String, SpecTable> = BTreeMap::new();
@@ -178,7 +178,7 @@ impl ThemeCatalog {
                     warnings.push(format!("theme \"{current}\": \"{key}\" is not a style{hint}"));
                     continue;
                 }
-                // The child came first. Where it says nothing for 16 colours, what it inherits does.
+                // The child's values come first. If it has none for 16 colours, the parent's are used.
                 let spec = spec.table();
                 let known = specs.entry(key).or_insert_with(|| spec.clone());
                 if known.of_sixteen().is_none() {
@@ -207,7 +207,7 @@ impl ThemeCatalog {
                 name: name.to_owned(),
                 reason: format!("{}: {reason}", token.name()),
             })?;
-            // Without colours frames and grids would be as bright as what they hold, and what is drawn over them.
+            // Without colours, frames and grids would be as bright as their content and the lines drawn over it.
             styles.push(match (tier, *token) {
                 (ColorTier::None, Token::Border) => style.add_modifier(Modifier::DIM),
                 (ColorTier::None, _) => style.remove_modifier(Modifier::DIM),
@@ -312,7 +312,7 @@ mod tests {
         }
     }
 
-    /// Every built-in theme that paints its surface, with every number of colours whose look is known.
+    /// Every built-in theme that paints its surface, at every number of colours whose look is known.
     fn painted() -> impl Iterator<Item = Theme> {
         let load = |(name, _): &(&str, &str), tier| ThemeCatalog::default().load(name, tier).unwrap().0;
         let tiers = [ColorTier::Indexed, ColorTier::True];
@@ -341,7 +341,7 @@ mod tests {
             Accent, Backward, Copy, Danger, Data, Dim, Forward, Ghost, Key, Limit, Loss, Ok, Pending, Rounding,
             Stranded, Strong, Text, Title, Update, Warn, ZeroGrad,
         };
-        // What WCAG asks of text (AA), and of what is no text.
+        // What WCAG demands of text (AA), and of other elements.
         let text = [
             Text, Strong, Dim, Title, Accent, Key, Ok, Warn, Danger, Limit, Loss, Data, Forward, Backward, Update,
             ZeroGrad, Copy,
@@ -366,7 +366,7 @@ mod tests {
         use vramlab_model::Category::{
             Activation, Communication, Gradient, Input, OptimizerState, Other, Parameter, Temporary, Workspace,
         };
-        // In the order of the stack, with those left out that are often absent.
+        // In the order of the stack, also without categories that are often absent.
         let categories = [
             (Parameter, OptimizerState),
             (Parameter, Gradient),
@@ -384,7 +384,7 @@ mod tests {
         for (low, high) in pairs {
             for theme in painted() {
                 let contrast = theme.contrast(low, high).unwrap();
-                // Palettes of soft colours have less than what makes a line needless.
+                // Palettes of soft colours have too little contrast to do without lines.
                 let least = match (["gruvbox", "nord"].contains(&theme.name()), theme.tier()) {
                     (false, ColorTier::True) => 2.95,
                     (true, ColorTier::Indexed) => 1.5,

@@ -1,12 +1,11 @@
-//! How well two colours can be told apart by everybody: the contrast of WCAG, from relative luminance.
+//! How well everybody can tell two colours apart: the contrast of WCAG, from relative luminance.
 
 use ratatui::style::Color;
 
-/// From this contrast on, areas that touch are told apart (WCAG 1.4.11).
+/// From this contrast on, touching areas can be told apart (WCAG 1.4.11).
 pub const AREAS: f64 = 3.0;
 
-/// Relative luminance of a colour from 0 to 1; `None` for one of the terminal's own 16, of which the program can't know how it
-/// looks.
+/// Relative luminance of a colour from 0 to 1; `None` for the terminal's own 16 colours, whose look the program can't know.
 pub fn luminance(color: Color) -> Option<f64> {
     const STEPS: [u8; 6] = [0, 95, 135, 175, 215, 255];
     let (r, g, b) = match color {

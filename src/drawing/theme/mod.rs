@@ -1,4 +1,4 @@
-//! What things mean on the screen, and how each meaning looks: the only place that knows colours.
+//! Meanings on the screen, and the look of each. No other module knows colours.
 
 mod catalog;
 mod contrast;
@@ -13,7 +13,7 @@ use vramlab_model::{Category, Phase};
 
 macro_rules! tokens {
     ($($(#[$doc:meta])* $variant:ident = $name:literal),+ $(,)?) => {
-        /// A meaning that a theme gives a look to.
+        /// A meaning to which a theme gives a look.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Token { $($(#[$doc])* $variant),+ }
 
@@ -37,7 +37,7 @@ tokens! {
     Text = "text",
     /// Figures and words that matter most.
     Strong = "strong",
-    /// Units, labels, what is at rest.
+    /// Units, labels, and inactive things.
     Dim = "dim",
     /// Lines around panes.
     Border = "border",
@@ -53,21 +53,21 @@ tokens! {
     Warn = "warn",
     /// Failed.
     Danger = "danger",
-    /// Handed out, in the memory chart.
+    /// Allocated bytes, in the memory chart.
     Allocated = "allocated",
-    /// Between the lowest and the highest allocated within one column.
+    /// Between the lowest and the highest allocated bytes within one column.
     AllocatedSwing = "allocated_swing",
-    /// Held from the driver but not handed out.
+    /// Held from the driver but not allocated.
     Reserved = "reserved",
-    /// Free, but inside a segment that something holds.
+    /// Free, but inside a segment that contains allocated blocks.
     Stranded = "stranded",
     /// The line of the limit.
     Limit = "limit",
     /// The marks on free bytes in the block map.
     FreeMark = "free_mark",
-    /// The rest of a live block beyond what was asked for.
+    /// The part of an allocated block beyond the requested bytes.
     Rounding = "rounding",
-    /// Freed, waiting for another stream.
+    /// Freed, but waiting for another stream.
     Pending = "pending",
     /// Blocks of parameters.
     Parameters = "parameters",
@@ -81,7 +81,7 @@ tokens! {
     Temporaries = "temporaries",
     /// Blocks of workspaces.
     Workspaces = "workspaces",
-    /// Blocks of what ranks exchange, and the time that takes.
+    /// Blocks for communication between ranks, and its time.
     Communication = "communication",
     /// Blocks of inputs.
     Inputs = "inputs",
@@ -89,9 +89,9 @@ tokens! {
     Other = "other",
     /// Several categories that are too thin to be told apart.
     Several = "several",
-    /// Blocks that this step took.
+    /// Blocks allocated in this step.
     Age0 = "age_0",
-    /// Blocks that the step before took.
+    /// Blocks allocated in the step before.
     Age1 = "age_1",
     /// Blocks that are two to nine steps old.
     Age2 = "age_2",
@@ -151,7 +151,7 @@ pub struct Theme {
     name: String,
     tier: ColorTier,
     styles: Vec<Style>,
-    /// Of each token's colour, in millionths, where it is known: charts ask for contrasts cell by cell.
+    /// The luminance of each token's colour in millionths, if it is known. Charts ask for contrasts cell by cell.
     luminance: Vec<Option<u32>>,
     whole_cells: bool,
 }
@@ -163,13 +163,13 @@ impl Theme {
         Self { name: name.to_owned(), tier, styles, luminance, whole_cells: tier == ColorTier::None }
     }
 
-    /// The same for a terminal that has no characters for parts of a cell.
+    /// The same theme for a terminal that has no characters for parts of a cell.
     #[must_use]
     pub fn in_whole_cells(self) -> Self {
         Self { whole_cells: true, ..self }
     }
 
-    /// Whether a cell of a chart shows one thing: without colours, or without characters for parts of it.
+    /// True if a cell of a chart shows only one part: without colours, or without characters for parts of a cell.
     #[must_use]
     pub fn has_whole_cells(&self) -> bool {
         self.whole_cells
@@ -181,7 +181,7 @@ impl Theme {
         &self.name
     }
 
-    /// The colours it was made for.
+    /// The number of colours that it was made for.
     #[must_use]
     pub fn tier(&self) -> ColorTier {
         self.tier
@@ -194,13 +194,13 @@ impl Theme {
         if token == Token::Surface { Style { bg: style.fg, fg: None, ..style } } else { style }
     }
 
-    /// The colour of `token`; `Reset` where the theme leaves it to the terminal.
+    /// The colour of `token`; `Reset` if the theme leaves it to the terminal.
     #[must_use]
     pub fn color(&self, token: Token) -> Color {
         self.styles.get(token as usize).and_then(|style| style.fg).unwrap_or(Color::Reset)
     }
 
-    /// A colour between that of `token` and the surface, for an area in which others are drawn; `None` where colours can't be mixed.
+    /// A colour between that of `token` and the surface, for an area that contains others; `None` if the colours can't be mixed.
     #[must_use]
     pub fn faint(&self, token: Token) -> Option<Color> {
         let (Color::Rgb(r, g, b), Color::Rgb(on_r, on_g, on_b)) = (self.color(token), self.color(Token::Surface))
@@ -211,33 +211,32 @@ impl Theme {
         Some(Color::Rgb(mixed(r, on_r), mixed(g, on_g), mixed(b, on_b)))
     }
 
-    /// Whether areas may be told apart by background colours: the theme paints its own surface, so tones near it
-    /// are visible.
+    /// True if background colours may separate areas: the theme paints its own surface, so similar colours are visible.
     #[must_use]
     pub fn paints(&self) -> bool {
         self.color(Token::Surface) != Color::Reset
     }
 
-    /// Whether a colour is that on which nothing is drawn.
+    /// True if `color` is the colour of blank space.
     #[must_use]
     pub fn is_ground(&self, color: Color) -> bool {
         [Color::Reset, self.color(Token::Surface)].contains(&color)
     }
 
-    /// The contrast of two colours, from 1 to 21, where both are known.
+    /// The contrast of two colours, from 1 to 21, if both are known.
     #[must_use]
     pub fn contrast(&self, a: Token, b: Token) -> Option<f64> {
         let luminance = |token: Token| Some(f64::from((*self.luminance.get(token as usize)?)?) / 1e6);
         Some(contrast::contrast(luminance(a)?, luminance(b)?))
     }
 
-    /// Whether areas of two colours that touch can be told apart by everybody.
+    /// True if everybody can tell touching areas of two colours apart.
     #[must_use]
     pub fn tells_apart(&self, a: Token, b: Token) -> bool {
         a == b || self.contrast(a, b).is_some_and(|contrast| contrast >= contrast::AREAS)
     }
 
-    /// Whether something drawn in the colour of `token` is seen on a ground, as far as is known.
+    /// True if the colour of `token` is readable on a ground, as far as is known.
     #[must_use]
     pub fn reads_on(&self, token: Token, ground: Color) -> bool {
         let known = self.luminance.get(token as usize).copied().flatten().map(|millionths| f64::from(millionths) / 1e6);
@@ -247,7 +246,7 @@ impl Theme {
         }
     }
 
-    /// Whether there is no colour at all.
+    /// True if there are no colours at all.
     #[must_use]
     pub fn is_colorless(&self) -> bool {
         self.tier == ColorTier::None

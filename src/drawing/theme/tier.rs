@@ -1,15 +1,15 @@
-//! How many colours the terminal shows, found out from the environment.
+//! How many colours the terminal shows, according to the environment.
 
 use ratatui::style::Color;
 
 /// How many colours may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ColorTier {
-    /// None: bold, underline and reverse carry what colour would.
+    /// No colours: bold, underline and reverse replace them.
     None,
     /// The terminal's own palette of 16.
     Ansi,
-    /// The fixed 240 beyond those.
+    /// The 240 fixed colours in addition.
     Indexed,
     /// 24 bits.
     True,
@@ -28,7 +28,7 @@ impl ColorTier {
         }
     }
 
-    /// The word for it in `doctor` and in the values of `--color`.
+    /// The tier's name in `doctor` and as a value of `--color`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -39,7 +39,7 @@ impl ColorTier {
         }
     }
 
-    /// The tier that the environment asks for or admits: `NO_COLOR`, then `COLORTERM`, then `TERM`.
+    /// The tier that the environment demands or allows: `NO_COLOR`, then `COLORTERM`, then `TERM`.
     pub fn detect(variable: impl Fn(&str) -> Option<String>) -> Self {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
         let term = set("TERM").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What the events tell of the allocator, against the allocator itself.
+//! Compares the state concluded from events with the allocator itself.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use vramlab_allocator::{
     CachingAllocator, DeviceMemory, EventToken, OutOfDeviceMemory, SegmentSource, Settings, SimulatedDriver, TraceEvent,
 };
 
-/// A driver whose side streams are done only when they are waited for.
+/// A driver whose side streams finish only when they are waited for.
 #[derive(Debug)]
 struct Driver(SimulatedDriver);
 
@@ -42,7 +42,7 @@ impl SegmentSource for Driver {
     }
 }
 
-/// Numbers without an order that one would choose.
+/// Pseudo-random numbers.
 struct Numbers(u64);
 
 impl Numbers {
@@ -57,8 +57,8 @@ fn settings_event(conf: &str) -> Event {
     Event::new(Micros(0), EventKind::Settings(crate::RunSettings(vec![setting]).into()))
 }
 
-/// Thousands of requests, frees, waits and calls of `empty_cache`, in `memory` under `limit`: after each, statistics and
-/// blocks are the allocator's, but for the number of retries.
+/// Makes thousands of requests, frees, waits and calls of `empty_cache`, in `memory` under `limit`, and checks after
+/// each that statistics and blocks are the allocator's, except for the number of retries.
 fn agrees(conf: &str, memory: Bytes, limit: Option<Bytes>, largest: u64) -> (Statistics, Statistics) {
     let driver = Driver(SimulatedDriver::new(memory, Bytes::ZERO));
     let mut allocator = CachingAllocator::new(driver, Settings::parse(conf).unwrap(), Vec::<TraceEvent>::new());
@@ -125,7 +125,7 @@ fn agrees(conf: &str, memory: Bytes, limit: Option<Bytes>, largest: u64) -> (Sta
     (state.statistics().clone(), allocator.statistics().clone())
 }
 
-/// The same, with every retry told.
+/// The same, including the number of retries.
 fn agrees_exactly(conf: &str, memory: Bytes, limit: Option<Bytes>, largest: u64) -> Statistics {
     let (ours, theirs) = agrees(conf, memory, limit, largest);
     assert_eq!(ours.entries(), theirs.entries(), "{conf}");

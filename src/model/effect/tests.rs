@@ -1,4 +1,4 @@
-//! Effects over made-up steps whose medians are known.
+//! Effects of made-up steps whose medians are known.
 
 use super::*;
 use vramlab_allocator::units::MIB;
@@ -137,7 +137,7 @@ fn a_later_flip_ends_the_first_measurement_with_what_it_has() {
 
 #[test]
 fn flips_that_follow_each_other_quickly_are_measured_together() {
-    // None, one (in the warm-up) or two measured steps lie between the flips: too few to tell them apart.
+    // Between the flips lie no measured steps, one (in the warm-up) or two: too few to tell the flips apart.
     for between in [1, 2, 3, 4] {
         let mut effects = Effects::default();
         steps(&mut effects, 12, 20);
@@ -167,7 +167,7 @@ fn flips_with_no_step_between_are_one_effect() {
     let [effect] = &*view else { panic!("one effect: {view:?}") };
     assert_eq!(flips(effect), ["amp off → bf16", "ckpt off → on"]);
     assert_eq!((peak(effect.before), peak(effect.after)), (Some(20), Some(8)));
-    // There and back again is no effect.
+    // A flip there and back again is not an effect.
     flip(&mut effects, "ckpt", "on", "off", 4);
     flip(&mut effects, "ckpt", "off", "on", 5);
     assert_eq!(effects.view().len(), 1);
@@ -194,7 +194,7 @@ fn empty_cache_is_measured_by_the_step_that_pays_for_it() {
     assert_eq!((view[0].measured, view[0].flips.len()), ((1, 1), 0));
     assert_eq!(view[0].before.map(|before| before.step.unwrap().micros()), Some(Micros(20_000)));
     assert_eq!(view[0].after.map(|after| after.step.unwrap().micros()), Some(Micros(90_000)));
-    // The step that paid stands for nothing else.
+    // The step that paid does not count for anything else.
     flip(&mut effects, "amp", "off", "bf16", 6);
     let before = effects.view()[1].before.unwrap();
     assert_eq!(before.step.map(|step| (step.median, step.high)), Some((20_000.0, 20_000.0)));

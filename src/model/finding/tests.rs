@@ -1,4 +1,4 @@
-//! Findings as they read.
+//! The wording of findings.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ fn alloc(address: u64, size: Bytes, requested: Bytes, category: Category, name: 
     EventKind::Alloc { address, size, requested, stream, category, name }
 }
 
-/// Switches that stand so; a value in brackets changes nothing here.
+/// Settings with these values. A value in brackets is idle.
 fn settings(switches: &[(&str, &str)]) -> RunSettings {
     let setting = |(switch, value): &(&str, &str)| Setting {
         switch: (*switch).into(),
@@ -40,7 +40,7 @@ fn settings(switches: &[(&str, &str)]) -> RunSettings {
     RunSettings(switches.iter().map(setting).collect())
 }
 
-/// The switches that a remedy may be about, at their defaults.
+/// The switches that remedies may flip, with their default values.
 const USUAL: [(&str, &str); 8] = [
     ("amp", "off"),
     ("ckpt", "off"),
@@ -52,7 +52,7 @@ const USUAL: [(&str, &str); 8] = [
     ("alloc-conf", "default"),
 ];
 
-/// [`USUAL`], with some of them otherwise.
+/// [`USUAL`] with some changes.
 fn with<'a>(changes: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
     let changed =
         |(switch, value)| changes.iter().find(|change| change.0 == switch).copied().unwrap_or((switch, value));
@@ -81,7 +81,7 @@ fn lines(findings: &[Finding]) -> String {
     findings.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// What is known, but for memory.
+/// What is known besides memory.
 #[derive(Clone, Copy, Default)]
 struct Facts<'a> {
     oom: Option<&'a Autopsy>,
@@ -92,7 +92,7 @@ struct Facts<'a> {
     weighed: Option<&'a FlipTrials>,
 }
 
-/// What is said of `memory`, most important first.
+/// The findings about `memory`, the most important first.
 fn findings(memory: &MemoryModel, told: Facts<'_>) -> Vec<Finding> {
     let mut steps = Steps::default();
     for (step, skipped) in (0..).zip(told.skipped) {
@@ -125,7 +125,7 @@ fn findings(memory: &MemoryModel, told: Facts<'_>) -> Vec<Finding> {
     known.findings()
 }
 
-/// The same, one line each.
+/// The findings as text, one per line.
 fn said(memory: &MemoryModel, told: Facts<'_>) -> String {
     lines(&findings(memory, told))
 }
@@ -246,7 +246,7 @@ fn of_flips_that_were_tried_the_one_that_saves_most_is_advised() {
         let remedies: Vec<String> = found.remedies.iter().map(in_words).collect();
         (remedies.join(", "), found.gain.map(|gain| gain.to_string()).unwrap_or_default())
     };
-    // What lowers another category is no remedy for this one.
+    // A flip that lowers another category is not a remedy for this one.
     let gain = "in a fresh run, peak 100.00 → 70.00 MiB (−30 %), simulated".to_owned();
     assert_eq!(advised(flips(85, 70)), ("amp bf16".to_owned(), gain));
     assert_eq!(advised(flips(101, 100)), (String::new(), String::new()), "checkpointing can raise a peak");

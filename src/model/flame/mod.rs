@@ -1,10 +1,10 @@
-//! Memory at a moment as a tree: who asked for it, frame by frame, or line, file, module, category.
+//! Memory at one moment as a tree, by caller frame by frame, or by line, file, module or category.
 //!
-//! Blocks of one name are one path, so what it costs depends on how many names are alive, not on how many blocks. A source
-//! without stacks has the parts of its names instead: `blocks.3.attn.qkv output` is `blocks`, `3`, `attn`, `qkv output`.
+//! Blocks of one name form one path, so the cost depends on the number of live names, not of blocks. If a source has no
+//! stacks, the parts of names replace them: `blocks.3.attn.qkv output` becomes `blocks`, `3`, `attn`, `qkv output`.
 //!
-//! Branches too small to be seen are folded into one, and frames that all go the same way are one node, called by the one
-//! that tells most (`model::frames::telling`).
+//! Branches too small to be seen are folded into one. Frames without branches between them form one node, named after
+//! the most telling frame (`model::frames::telling`).
 
 mod paths;
 mod tags;
@@ -24,27 +24,27 @@ use vramlab_snapshot::frames::Origin;
 
 pub use tags::{TagError, Tags};
 
-/// What the levels of a tree are.
+/// What the levels of a tree represent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Shape {
-    /// Frames, the outermost first; of names their parts.
+    /// Frames, the outermost first; without stacks, the parts of names.
     #[default]
     Tree,
-    /// The line that asked, then who called it; of names the tensor, layers taken together.
+    /// The line that allocated, then its callers; without stacks, the tensor, with layers combined.
     Line,
-    /// Files and their lines; of names modules and what is theirs.
+    /// Files and their lines; without stacks, modules and their tensors.
     File,
-    /// Packages and modules down to the line; of names their parts, layers taken together.
+    /// Packages and modules down to the line; without stacks, the parts of names, with layers combined.
     Module,
-    /// What blocks are for, or the tags that a person gave, then the line.
+    /// The category of blocks, or the tags that a person gave, then the line.
     Category,
 }
 
 impl Shape {
-    /// All of them.
+    /// All shapes.
     pub const ALL: [Self; 5] = [Self::Tree, Self::Line, Self::File, Self::Module, Self::Category];
 
-    /// The words for it on screens, of stacks or of names.
+    /// The shape's name on screens, for stacks or for names.
     #[must_use]
     pub const fn label(self, stacks: bool) -> &'static str {
         match (self, stacks) {
@@ -61,71 +61,72 @@ impl Shape {
     }
 }
 
-/// A part of the memory.
+/// A node of the tree: a part of the memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// What tells it from its siblings.
+    /// The key that tells it from its siblings.
     pub key: Arc<str>,
-    /// What it is called.
+    /// Its name.
     pub label: Arc<str>,
     /// Live bytes (block sizes).
     pub bytes: Bytes,
-    /// Blocks.
+    /// The number of blocks.
     pub blocks: u64,
     /// Its bytes in the order of [`Category::ALL`].
     pub by_category: [Bytes; 9],
-    /// The node that it is part of; `None` for the root.
+    /// Its parent; `None` for the root.
     pub parent: Option<usize>,
-    /// Its parts, the most bytes first.
+    /// Its children, the most bytes first.
     pub children: Vec<usize>,
-    /// Nodes above it.
+    /// The number of nodes above it.
     pub depth: usize,
-    /// The frame that it is called by.
+    /// The frame that it is named after.
     pub frame: Option<NameId>,
-    /// What goes the same way, in the order of levels; the label is one of these. Empty where it is one.
+    /// The labels of the levels that it combines, in order; its own label is one of them. Empty for a single level.
     pub chain: Vec<Arc<str>>,
-    /// It stands for so many branches that are too small; 0 for all others.
+    /// The number of small branches that it stands for; 0 for ordinary nodes.
     pub others: usize,
 }
 
 impl Node {
-    /// What most of its bytes are for.
+    /// The category of most of its bytes.
     #[must_use]
     pub fn category(&self) -> Category {
-        // Of equals the first.
+        // The first of equal categories.
         let most = Category::ALL.into_iter().rev().max_by_key(|category| self.by_category[*category as usize]);
         most.unwrap_or_default()
     }
 }
 
-/// Memory at a moment as a tree.
+/// Memory at one moment as a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flame {
     nodes: Vec<Node>,
-    /// What the levels are.
+    /// What the levels represent.
     pub shape: Shape,
-    /// Live bytes in all, also those that the search leaves out.
+    /// All live bytes, including those that the search excludes.
     pub total: Bytes,
-    /// Blocks have stacks; else names stand for them.
+    /// True if blocks have stacks; otherwise their names are used.
     pub stacks: bool,
-    /// The same by name, layers taken together, the most bytes first; the search leaves out nothing.
+    /// The bytes by name, with layers combined, the most bytes first. The search excludes none of these.
     pub names: Vec<Survivor>,
 }
 
-/// Numbered branches that differ by no more than one in so many stand in the order of their numbers.
+/// Numbered branches are sorted by their numbers if their bytes differ by at most 1/`ALIKE`.
 const ALIKE: u64 = 50;
 
 impl Flame {
-    /// Levels of a tree; what lies deeper belongs to the last one.
+    /// The most levels of a tree. Deeper frames belong to the last level.
     pub const DEEPEST: usize = 192;
-    /// Branches of a node that are told apart.
+    /// The most children of a node.
     pub const WIDEST: usize = 48;
-    /// Nodes before small branches are folded: far more than any program has.
+    /// The most nodes before small branches are folded: far more than any program has.
     const MOST: usize = 1 << 18;
-    /// A branch of less than such a part of all is folded.
+    /// A branch with less than this fraction of all bytes is folded.
     const SMALLEST: u64 = 4096;
 
-    /// The blocks of a view; where `search` is not empty, those with a frame, name or category that it is part of, or one of its parts between bars.
+    /// The tree of a view's blocks. A non-empty `search` selects blocks with a frame, name or category that contains
+    /// it, or one of its alternatives between bars.
     #[must_use]
     pub fn of(view: &View, shape: Shape, tags: &Tags, search: &str) -> Self {
         let mut held: HashMap<(NameId, Category), (u64, u64)> = HashMap::new();
@@ -138,7 +139,7 @@ impl Flame {
         }
         let names = named(&held, &view.names);
         let mut held: Vec<_> = held.into_iter().collect();
-        // The largest first: what there is no room for is small.
+        // The largest first, because what there is no room for should be small.
         held.sort_unstable_by_key(|((name, category), (bytes, _))| (Reverse(*bytes), *name, *category));
         let mut paths = Paths::new(&view.names, &view.stacks, shape, tags, search);
         let mut tree = Tree::new();
@@ -155,19 +156,19 @@ impl Flame {
         flame
     }
 
-    /// The node that all others are part of.
+    /// The root node.
     #[must_use]
     pub fn root(&self) -> &Node {
         &self.nodes[0]
     }
 
-    /// A node by its place.
+    /// The node with this index.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<&Node> {
         self.nodes.get(index)
     }
 
-    /// Some of the parts of a node as one, as small ones are folded.
+    /// Combines some children of a node into one, as small branches are folded.
     #[must_use]
     pub fn sum(&self, of: usize, parts: Range<usize>) -> Option<Node> {
         let parent = self.nodes.get(of)?;
@@ -180,7 +181,7 @@ impl Flame {
         Some(sums.node(of, parent.depth + 1))
     }
 
-    /// The keys that lead from the root to a node.
+    /// The keys of the path from the root to a node.
     #[must_use]
     pub fn keys(&self, index: usize) -> Vec<Arc<str>> {
         let mut keys = Vec::new();
@@ -193,7 +194,7 @@ impl Flame {
         keys
     }
 
-    /// Where keys lead, as far as there is such a way.
+    /// The node at the end of a path of keys, as far as the path exists.
     #[must_use]
     pub fn find(&self, keys: &[Arc<str>]) -> usize {
         keys.iter()
@@ -204,11 +205,11 @@ impl Flame {
             .unwrap_or_else(|last| last)
     }
 
-    /// Adds a node of the whole tree, with all that goes the same way as one, and what is part of it.
+    /// Adds a node of the whole tree and everything below it. A chain of nodes without branches becomes one.
     fn grow(&mut self, tree: &Tree, from: usize, parent: Option<usize>) -> usize {
         let mut chain = vec![from];
         let mut last = from;
-        // The root stands for itself.
+        // The root is never combined with its child.
         while from != 0
             && let [only] = &tree.nodes[last].children[..]
             && tree.nodes[*only].bytes == tree.nodes[last].bytes
@@ -217,7 +218,7 @@ impl Flame {
             last = *only;
             chain.push(last);
         }
-        // Of several of one kind the innermost.
+        // Of several frames with one origin, the innermost.
         let inmost = |at: usize| if self.shape == Shape::Line { Reverse(at) } else { Reverse(chain.len() - at) };
         let telling = |(at, index): &(usize, usize)| {
             let part = &tree.nodes[*index].part;
@@ -228,7 +229,7 @@ impl Flame {
         let index = self.nodes.len();
         let depth = parent.and_then(|parent| self.nodes.get(parent)).map_or(0, |parent| parent.depth + 1);
         let label = |index: &usize| Arc::clone(&tree.nodes[*index].part.label);
-        // The parts of one name.
+        // These labels are the parts of one name.
         let joined = called.part.frame.is_none() && matches!(self.shape, Shape::Tree | Shape::Module);
         let labels: Vec<Arc<str>> = chain.iter().map(label).collect();
         self.nodes.push(Node {
@@ -247,7 +248,7 @@ impl Flame {
         let mut children = end.children.clone();
         let sum = |child: &usize| tree.nodes[*child].bytes.iter().sum::<u64>();
         let counted = |child: &usize| tree.nodes[*child].part.label.parse().unwrap_or(u64::MAX);
-        // Of equally large ones in the order in which people count: 5, 8, 10. Layers of a model are as good as equal.
+        // Equally large branches are in counting order: 5, 8, 10. Layers of a model count as equal.
         children.sort_by_key(|child| (Reverse(sum(child)), counted(child)));
         let alike = |a: &usize, b: &usize| {
             counted(a) != u64::MAX && counted(b) != u64::MAX && sum(a).abs_diff(sum(b)) <= sum(a) / ALIKE
@@ -257,7 +258,7 @@ impl Flame {
         }
         let least = self.total.get() / Self::SMALLEST;
         let seen = children.iter().take(Self::WIDEST).take_while(|child| sum(child) > least).count();
-        // One alone needs no other name.
+        // A single small branch keeps its name.
         let seen = if children.len() - seen == 1 { children.len() } else { seen };
         for child in &children[..seen] {
             let child = self.grow(tree, *child, Some(index));
@@ -270,7 +271,7 @@ impl Flame {
         index
     }
 
-    /// One node for many branches.
+    /// Adds one node that stands for many branches.
     fn fold(&mut self, tree: &Tree, branches: &[usize], parent: usize) -> usize {
         let mut sums = BranchSums { bytes: [Bytes::ZERO; 9], blocks: 0, others: branches.len() };
         for branch in branches {
@@ -284,7 +285,7 @@ impl Flame {
     }
 }
 
-/// What several branches come to.
+/// The sums of several branches.
 struct BranchSums {
     bytes: [Bytes; 9],
     blocks: u64,
@@ -295,7 +296,7 @@ impl BranchSums {
     /// As one node.
     fn node(self, parent: usize, depth: usize) -> Node {
         Node {
-            // No frame is called so.
+            // No frame has this key.
             key: "\u{0}others".into(),
             label: format!("{} others", self.others).into(),
             bytes: self.bytes.into_iter().sum(),
@@ -311,7 +312,7 @@ impl BranchSums {
     }
 }
 
-/// Live bytes and blocks by name, layers taken together, the most bytes first.
+/// Live bytes and blocks by name, with layers combined, the most bytes first.
 fn named(held: &HashMap<(NameId, Category), (u64, u64)>, names: &Names) -> Vec<Survivor> {
     let mut sums: BTreeMap<(String, Category), (u64, u64)> = BTreeMap::new();
     for ((name, category), (bytes, blocks)) in held {
@@ -328,10 +329,10 @@ fn named(held: &HashMap<(NameId, Category), (u64, u64)>, names: &Names) -> Vec<S
     named
 }
 
-/// The whole tree, as it is put together.
+/// The whole tree while it is built.
 struct Tree {
     nodes: Vec<Branch>,
-    /// Children by parent and key.
+    /// The children by parent and key.
     places: HashMap<(usize, Arc<str>), usize>,
 }
 

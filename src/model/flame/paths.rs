@@ -1,4 +1,4 @@
-//! The way from the root of a tree to the blocks of a name.
+//! The paths from a tree's root to the blocks of a name.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use crate::naming;
 use crate::view::{Names, Stacks};
 use vramlab_snapshot::frames::{self, FrameText, Origin};
 
-/// One step of a way.
+/// One level of a path.
 #[derive(Clone, Debug)]
 pub(super) struct PathStep {
-    /// What tells it from others.
+    /// The key that tells it from its siblings.
     pub key: Arc<str>,
-    /// What it is called.
+    /// Its name.
     pub label: Arc<str>,
-    /// Whose it is.
+    /// Whose code it is.
     pub origin: Origin,
     /// The frame that it stands for.
     pub frame: Option<NameId>,
@@ -29,16 +29,16 @@ impl PathStep {
     }
 }
 
-/// Makes ways; what it found out of a frame it keeps.
+/// Builds paths, and remembers what it found out about frames.
 pub(super) struct Paths<'a> {
     names: &'a Names,
     stacks: &'a Stacks,
     shape: Shape,
     tags: &'a Tags,
-    /// Any of these, in small letters.
+    /// Search terms in lower case, any of which selects.
     search: Vec<String>,
     parts: HashMap<NameId, PathStep>,
-    /// Whether the search is part of a frame's text.
+    /// Whether a frame's text contains a search term.
     found: HashMap<NameId, bool>,
 }
 
@@ -50,7 +50,7 @@ impl<'a> Paths<'a> {
         Self { names, stacks, shape, tags, search, parts, found }
     }
 
-    /// The way to blocks of a name; `None` where the search leaves them out.
+    /// The path to the blocks of a name; `None` if the search excludes them.
     pub fn of(&mut self, name: NameId, category: Category) -> Option<Vec<PathStep>> {
         let stacks = self.stacks;
         let stack = stacks.frames(name);
@@ -96,7 +96,7 @@ impl<'a> Paths<'a> {
                 path.push(self.frame(stack[asked]));
             }
             Shape::Module => {
-                // Who asks within packages, as a person would import it.
+                // The caller within packages, in the form in which a person would import it.
                 let asks = origins().position(|origin| origin != Origin::Plumbing).unwrap_or(0);
                 let module = told[asks].map_or_else(|| "?".to_owned(), |frame| frame.module());
                 path.extend(module.split('.').map(PathStep::plain));
@@ -132,7 +132,7 @@ impl<'a> Paths<'a> {
             match path.last_mut() {
                 _ if what.is_empty() => {}
                 None => {}
-                // A thing belongs to the module that made it, and what a layer has itself stands among its modules.
+                // A tensor belongs to the module that made it; a tensor of the layer itself is listed among the layer's modules.
                 Some(last) if naming::is_layer(&last.label) => {
                     path.push(PathStep { key: format!(" {what}").into(), ..PathStep::plain(what) });
                 }
@@ -140,7 +140,7 @@ impl<'a> Paths<'a> {
             }
         };
         match self.shape {
-            // A line of source in a name is no path of modules.
+            // A source line in a name is not a path of modules.
             _ if text.ends_with(')') => path.push(PathStep::plain(text)),
             Shape::Tree => dotted(path, text),
             Shape::Line | Shape::Category => {

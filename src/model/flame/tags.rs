@@ -1,19 +1,19 @@
-//! Words of a person for blocks, by regular expressions on who asked for them.
+//! Tags that a person gives to blocks, by regular expressions on their stacks.
 
 use regex_lite::Regex;
 use thiserror::Error;
 
-/// Rules, of which the first that fits gives a block its tag.
+/// Rules. The first one that matches gives a block its tag.
 #[derive(Clone, Debug, Default)]
 pub struct Tags(Vec<(String, Regex)>);
 
 /// Why a rule is refused.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum TagError {
-    /// It is no rule.
+    /// The text is not a rule.
     #[error("\"{0}\" has no name and expression; write NAME=REGEX")]
     NoRule(String),
-    /// It is no expression.
+    /// The text is not a regular expression.
     #[error("the expression of \"{tag}\" can't be read ({reason}); correct it")]
     NoExpression {
         /// The tag.
@@ -24,10 +24,10 @@ pub enum TagError {
 }
 
 impl Tags {
-    /// Adds a rule as it is written: `attention=.*attn.*`.
+    /// Adds a rule in the form `attention=.*attn.*`.
     ///
     /// # Errors
-    /// [`TagError`].
+    /// [`TagError`] if the rule is malformed.
     pub fn add(&mut self, rule: &str) -> Result<(), TagError> {
         let no_rule = || TagError::NoRule(rule.to_owned());
         let (tag, expression) = rule.split_once('=').ok_or_else(no_rule)?;
@@ -41,13 +41,13 @@ impl Tags {
         Ok(())
     }
 
-    /// True without rules.
+    /// True if there are no rules.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The tag of blocks with this name and these frames.
+    /// The tag of blocks with this name and these frames; `None` if no rule matches.
     #[must_use]
     pub fn of<'t, I: Iterator<Item = &'t str>>(&self, name: &str, frames: impl Fn() -> I) -> Option<&str> {
         let fits = |expression: &Regex| expression.is_match(name) || frames().any(|frame| expression.is_match(frame));
@@ -55,7 +55,7 @@ impl Tags {
     }
 }
 
-/// Equal rules in the same order.
+/// Equal if they have the same rules in the same order.
 impl PartialEq for Tags {
     fn eq(&self, other: &Self) -> bool {
         let rules = |tags: &Self| -> Vec<(String, String)> {

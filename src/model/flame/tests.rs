@@ -3,7 +3,7 @@ use crate::event::{Event, EventKind};
 use crate::{Lab, Names, SegmentView, Stacks, naming, synthetic};
 use vramlab_allocator::units::Micros;
 
-/// A name with its stack, a category, a size, and how many blocks of that size there are.
+/// A name with its stack, a category, a size, and the number of blocks of that size.
 type StackBlocks<'a> = (&'a str, &'a [&'a str], Category, u64, u64);
 
 fn view_of(asked: &[StackBlocks<'_>]) -> View {
@@ -190,7 +190,7 @@ fn what_is_too_small_or_too_much_is_folded() {
     let others = flame.get(*children.last().unwrap()).unwrap();
     assert_eq!((others.others, others.blocks, others.bytes), (152, 152, Bytes(152 * 512)));
     assert_eq!(flame.root().bytes, flame.total);
-    // A stack without an end.
+    // A very deep stack.
     let deep: Vec<&str> = vec![GELU; 5000];
     let flame = Flame::of(&view_of(&[("deep", &deep, Category::Other, 1, 1)]), Shape::Tree, &Tags::default(), "");
     assert_eq!(flame.get(1).unwrap().chain.len(), Flame::DEEPEST);
@@ -214,7 +214,7 @@ fn a_tree_holds_every_live_byte_of_a_run() {
             for node in (0..).map_while(|index| flame.get(index)).filter(|node| !node.children.is_empty()) {
                 let parts: Bytes =
                     node.children.iter().filter_map(|child| flame.get(*child)).map(|child| child.bytes).sum();
-                // What has the name of a whole module belongs to no part of it.
+                // A block named after a whole module belongs to none of its parts.
                 assert!(parts <= node.bytes, "{node:?}");
             }
             looked += 1;

@@ -1,4 +1,4 @@
-//! Pages against a plain list of all steps.
+//! Compares pages with a plain list of all steps.
 
 use proptest::prelude::*;
 
@@ -18,7 +18,7 @@ fn column(value: u64, step: u64) -> Column {
     }
 }
 
-/// The same by definition: chunks of `2^level` steps, first page position by trying strides.
+/// The page by definition: chunks of `2^level` steps; the first page position is found by trying strides.
 fn naive(steps: &[Column], level: usize, width: usize) -> Page {
     let joined: Vec<Column> = steps
         .chunks(1 << level)
@@ -39,7 +39,7 @@ fn naive(steps: &[Column], level: usize, width: usize) -> Page {
     Page { columns: joined[first..].to_vec(), first: first as u64, marks: Vec::new() }
 }
 
-/// A history of these steps, of which the last one may still be under way.
+/// A history of these steps. The last step may still be in progress.
 fn history_of(steps: &[Column], open: bool) -> History {
     let mut history = History::default();
     let (whole, last) = steps.split_at(steps.len() - usize::from(open));
@@ -61,7 +61,7 @@ proptest! {
         width in 1_usize..300,
         open in any::<bool>(),
     ) {
-        // A step that is given up is another's begin: those are tested on their own.
+        // Steps that are given up are tested separately.
         let steps: Vec<Column> =
             (0..).zip(values).map(|(step, value)| Column { failed: false, ..column(value, step) }).collect();
         let history = history_of(&steps, open);
@@ -191,7 +191,7 @@ fn ten_thousand_flips_stay_bounded_and_every_out_of_memory_is_kept() {
     assert!(marks.is_sorted_by_key(|mark| mark.position));
     let kept = marks.iter().filter(|mark| mark.kind == MarkKind::OutOfMemory).map(|mark| mark.position);
     assert_eq!(kept.collect::<Vec<_>>(), failures);
-    // What went shares a column of the whole run with another mark: to the eye there are as many as there were.
+    // A mark that was dropped shares a column of the whole run with another, so the picture shows as many as before.
     let width = 512;
     let page = history.page(history.level_of_run(width), width);
     for column in 0..page.columns.len() {
@@ -245,7 +245,7 @@ fn a_tail_goes_on_as_the_whole_does() {
         }
         assert_eq!((tail.columns(), tail.latest()), (whole.columns(), whole.latest()));
         for level in 0..4 {
-            // From the one on that the fork lies in: what came of it before waits in the tail.
+            // From the column on that contains the fork: what it had become before is in the tail.
             for index in (forked as u64 >> level)..700 >> level {
                 assert_eq!(tail.column(level, index), whole.column(level, index), "{forked}: {level}, {index}");
             }

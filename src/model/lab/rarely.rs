@@ -1,4 +1,4 @@
-//! What happens a few times a step at most: steps and phases, switches, failures, news of the run.
+//! Events that occur at most a few times per step: steps and phases, switches, failures, news of the run.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::view::{GeneratedText, Level};
 use vramlab_allocator::units::Bytes;
 
 impl Lab {
-    /// What happens a few times a step at most.
+    /// Follows an event that occurs at most a few times per step.
     pub(super) fn follow_rarely(&mut self, kind: &EventKind) {
         match kind {
             EventKind::Define { id, text } => self.define(*id, text),
@@ -81,7 +81,7 @@ impl Lab {
         }
     }
 
-    /// Another run begins: of what was known, only what was told stays.
+    /// Begins another run. Only the definitions so far stay.
     fn begin_anew(&mut self, about: &Arc<About>) {
         let position = self.memory.position();
         let log = std::mem::take(&mut self.log);

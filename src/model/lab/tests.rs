@@ -1,4 +1,4 @@
-//! The lab over whole streams.
+//! The lab over whole event streams.
 
 use super::*;
 use crate::{
@@ -140,7 +140,7 @@ fn what_empty_cache_returned_and_what_the_next_step_paid_are_told() {
     let returned: Bytes = segments.iter().copied().sum();
     let rest = events.split_off(at + 1 + segments.len());
     let reserved = lab_of(&events[..at]).memory().reserved();
-    // In the middle of it, the screen has what went back so far.
+    // In the middle, the screen shows what has been released so far.
     let halfway = lab_of(&events[..=at + 1]).view();
     let told = |view: &View| view.effects.last().and_then(|effect| effect.emptied);
     let so_far = EmptyCacheEffect { before: reserved, released: segments[0], frees: 1, allocs: None };
@@ -153,13 +153,13 @@ fn what_empty_cache_returned_and_what_the_next_step_paid_are_told() {
     assert_eq!(told(&view), Some(emptied));
     let mark = view.history.marks().last().map(|mark| mark.kind.clone());
     assert_eq!(mark, Some(MarkKind::EmptyCache { released: returned }));
-    // The next step takes segments again: so many calls are its price.
+    // The next step takes segments again. The number of these calls is the price.
     let end = rest.iter().position(|event| matches!(event.kind, EventKind::StepEnd(_))).unwrap();
     let paid = rest[..end].iter().filter(|event| matches!(event.kind, EventKind::SegmentAlloc { .. })).count() as u64;
     assert!(paid > 0);
     rest[..=end].iter().for_each(|event| lab.apply(event));
     assert_eq!(told(&lab.view()), Some(EmptyCacheEffect { allocs: Some(paid), ..emptied }));
-    // Segments that go back later, on a retry, are not its doing.
+    // Segments released later, in a retry, are not its doing.
     rest[end + 1..].iter().for_each(|event| lab.apply(event));
     assert!(lab.memory().reserved() > before);
     assert_eq!(lab.view().effects[1].emptied, Some(EmptyCacheEffect { allocs: Some(paid), ..emptied }));
@@ -212,7 +212,7 @@ fn a_failed_request_leaves_an_autopsy_of_the_moment() {
     assert!(autopsy.owners.is_sorted_by(|a, b| a.bytes >= b.bytes) && autopsy.owners.len() > 1);
     assert!(autopsy.owners.iter().any(|owner| &*owner.name == "blocks.*.fc.weight" && owner.blocks == 4));
     assert!(autopsy.modules.iter().any(|module| &*module.name == "blocks.0"));
-    // What is tried for it comes after it.
+    // Remedies are tried after the failure.
     let remedied: Arc<[RemedyTrial]> =
         [RemedyTrial { remedy: crate::Remedy::flip("ckpt", "on"), fits: true, peak_reserved: Bytes(MIB) }].into();
     lab.apply(&Event::new(Micros(0), EventKind::Remedied(Arc::clone(&remedied))));
@@ -234,7 +234,7 @@ fn a_restart_forgets_everything_but_the_log() {
     assert_eq!((after.position, after.time), (before.position + 1, at), "the stream goes on");
     assert_eq!(after.log, before.log);
     assert!(after.log.len() > 3);
-    // All the rest is as if nothing had been.
+    // Everything else is as in a new lab.
     let mut fresh = Lab::new();
     fresh.apply(&Event::new(at, EventKind::Begin(about)));
     let fresh = fresh.view();
@@ -317,7 +317,7 @@ fn a_checkpoint_goes_on_as_the_original_does() {
     }
 }
 
-/// A run whose switches are told whenever one was flipped, as an engine does.
+/// A run that reports all switches after each flip, as an engine does.
 fn with_settings(events: Vec<Event>) -> Vec<Event> {
     let mut all = Vec::new();
     for event in events {

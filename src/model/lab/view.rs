@@ -1,4 +1,4 @@
-//! What a lab tells of itself: the view that screens draw.
+//! The view of a lab that screens draw.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use crate::run::RunState;
 use crate::view::{Profiles, View};
 
 impl Lab {
-    /// Log lines in a view.
+    /// The number of log lines in a view.
     const LINES: usize = 64;
 
-    /// A picture of the lab after the last event. Costs a copy of the segments that changed since the last one.
+    /// A picture of the lab after the last event. Copies the segments that changed since the last view.
     pub fn view(&mut self) -> View {
         self.tell_emptying();
         let now;

@@ -1,10 +1,10 @@
-//! What can be wrong with an event stream.
+//! Errors of an event stream.
 
 use thiserror::Error;
 
 use vramlab_allocator::units::{Address, Bytes};
 
-/// An event that can't be true after those before it. The model left it out and is as before.
+/// An event that contradicts earlier ones. The model ignored it and is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
     "event {position}: {fault}; it was left out: the stream is damaged or incomplete, record it again from the start"
@@ -19,7 +19,7 @@ pub struct ModelError {
 /// What is wrong with an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Fault {
-    /// A size is zero, an end lies behind the last address, or more bytes were asked for than the block has.
+    /// A size is zero, a range ends beyond the last address, or a block is smaller than the bytes asked for.
     #[error("{size} at {address} is no possible piece of memory")]
     Impossible {
         /// First byte.
@@ -27,7 +27,7 @@ pub enum Fault {
         /// Size.
         size: Bytes,
     },
-    /// A segment is given where there is one.
+    /// A segment is allocated where there already is one.
     #[error("the segment of {size} at {address} overlaps another")]
     SegmentOverlap {
         /// First byte.
@@ -35,7 +35,7 @@ pub enum Fault {
         /// Size.
         size: Bytes,
     },
-    /// A segment is given back that was never given, or not in this size.
+    /// A segment is released that does not exist, or has another size.
     #[error("no segment of {size} is at {address}")]
     UnknownSegment {
         /// First byte.
@@ -43,7 +43,7 @@ pub enum Fault {
         /// Size.
         size: Bytes,
     },
-    /// A segment or pages are given back while a block lies there.
+    /// A segment or pages are released while they contain a block.
     #[error("{size} at {address} go back to the driver while blocks lie there")]
     SegmentInUse {
         /// First byte.
@@ -51,7 +51,7 @@ pub enum Fault {
         /// Size.
         size: Bytes,
     },
-    /// Pages that do not start or end on a page border of their range.
+    /// Pages that do not start or end at a page boundary of their range.
     #[error("{size} at {address} are not whole pages of their range")]
     NotWholePages {
         /// First byte.
@@ -59,7 +59,7 @@ pub enum Fault {
         /// Size.
         size: Bytes,
     },
-    /// A block is handed out where no segment is.
+    /// A block is allocated outside all segments.
     #[error("the block of {size} at {address} lies in no segment")]
     OutsideSegments {
         /// First byte.
@@ -67,7 +67,7 @@ pub enum Fault {
         /// Size.
         size: Bytes,
     },
-    /// A block is handed out where another lies.
+    /// A block is allocated where there already is one.
     #[error("the block of {size} at {address} overlaps another")]
     BlockOverlap {
         /// First byte.
@@ -75,7 +75,7 @@ pub enum Fault {
         /// Size.
         size: Bytes,
     },
-    /// The block that is freed or renamed is not allocated.
+    /// The block that is freed or relabelled is not allocated.
     #[error("nobody holds a block at {address}")]
     UnknownBlock {
         /// First byte.
@@ -93,7 +93,7 @@ pub enum Fault {
         /// The most that are followed.
         most: usize,
     },
-    /// More pieces than any program's memory is divided in.
+    /// More pieces than any program's memory has.
     #[error("memory would be divided in more than {most} pieces")]
     TooManyPieces {
         /// The most that are followed.

@@ -1,4 +1,4 @@
-//! Memory as events tell of it: segments, blocks, and the ledger, up to date after every event.
+//! Memory as concluded from events: segments, blocks, and the ledger, up to date after every event.
 
 mod error;
 mod model;

@@ -14,10 +14,10 @@ use crate::view::{HostMemory, PeaksSinceReset, Traffic};
 use vramlab_allocator::Settings;
 use vramlab_allocator::units::{Address, Bytes, StreamId};
 
-/// Memory at one event: segments with their blocks, and where every reserved byte stands.
+/// Memory at one event: segments with their blocks, and the account of every reserved byte.
 ///
-/// Free space is what lies between blocks, because the allocator merges free neighbours. Applying an event costs the
-/// same however many blocks there are; a clone costs about a hundred bytes per block.
+/// Free space lies between blocks, because the allocator merges free neighbours. The cost of an event does not depend
+/// on the number of blocks; a clone costs about a hundred bytes per block.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryModel {
     pub(super) spans: Spans,
@@ -28,23 +28,23 @@ pub struct MemoryModel {
     pub(super) accounts: Accounts,
     by_category: [u64; 9],
     peak_allocated: u64,
-    /// Bytes asked for in blocks that are live or pending, and the most there were.
+    /// Bytes asked for in live and pending blocks, and the most so far.
     requested: u64,
     peak_requested: u64,
     peak_reserved: u64,
-    /// Peaks since they were reset, where they were.
+    /// Peaks since the last reset; `None` if there was none.
     since_reset: Option<PeaksSinceReset>,
-    /// The allocator's settings, and what it gave back last: they tell which request was tried again.
+    /// The allocator's settings, and its last releases: they show which request was retried.
     settings: Settings,
     pub(super) releases: Releases,
     pub(super) limit: Option<Bytes>,
     host: HostMemory,
     pub(super) traffic: Traffic,
-    /// Size of the block that was given back last.
+    /// Size of the block that was freed last.
     last_freed: Bytes,
-    /// The op under way.
+    /// The op in progress.
     op: NameId,
-    /// It is a history of PyTorch's.
+    /// True for a recorded history of PyTorch.
     of_history: bool,
     pub(super) position: u64,
 }
@@ -57,34 +57,34 @@ pub(super) struct Accounts {
     pub pending: u64,
     pub releasable: u64,
     pub stranded: u64,
-    /// What of the stranded lies in segments that are no expandable ranges.
+    /// The stranded bytes in segments that are not expandable.
     pub inactive_split: u64,
 }
 
 impl MemoryModel {
-    /// Nothing has happened yet.
+    /// A model to which nothing has happened yet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The same of a run that begins: under the default settings of its PyTorch.
+    /// A model for a run that begins, with the default settings of its version of PyTorch.
     #[must_use]
     pub(crate) fn beginning(about: &About) -> Self {
         Self { settings: Settings::of(about.torch), of_history: about.history.is_some(), ..Self::default() }
     }
 
-    /// Applies the next event. Events that are not about memory only count.
+    /// Applies the next event. Events that are not about memory are only counted.
     ///
     /// # Errors
-    /// [`ModelError`] where the event contradicts those before it; it is counted and otherwise left out.
+    /// [`ModelError`] if the event contradicts earlier ones; it is counted and otherwise ignored.
     pub fn apply(&mut self, event: &Event) -> Result<(), ModelError> {
         let position = self.position;
         self.position += 1;
         self.change(&event.kind).map_err(|fault| ModelError { position, fault })
     }
 
-    /// Events of other devices came between: the next one has this index.
+    /// Skips events of other devices: the next event has this index.
     pub(crate) const fn skip_to(&mut self, position: u64) {
         self.position = position;
     }
@@ -133,7 +133,7 @@ impl MemoryModel {
             }
             EventKind::Oom { .. } => {
                 self.traffic.ooms += 1;
-                // It failed once more after everything had been given back.
+                // The request failed once more after everything had been released.
                 self.traffic.retries += 1;
                 self.releases = Releases::Nobodys;
                 Ok(())
@@ -160,14 +160,14 @@ impl MemoryModel {
         }
     }
 
-    /// Where every reserved byte stands.
+    /// The account of every reserved byte.
     #[must_use]
     pub fn ledger(&self) -> Ledger {
         Ledger { largest_free: Bytes(self.spans.largest_free(|_| true)), ..self.accounts() }
     }
 
-    /// The five accounts alone. The largest free block, which has to be looked for among those of its size, is left out: what
-    /// is asked at many events in a row must not cost a look at all of them.
+    /// The five accounts without the largest free block, which has to be searched for among blocks of its size. A query
+    /// at many consecutive events must not visit all of them.
     #[must_use]
     pub const fn accounts(&self) -> Ledger {
         Ledger {
@@ -204,13 +204,13 @@ impl MemoryModel {
         Bytes(self.accounts.releasable)
     }
 
-    /// Bytes given back that another stream may still use.
+    /// Freed bytes that another stream may still use.
     #[must_use]
     pub const fn pending(&self) -> Bytes {
         Bytes(self.accounts.pending)
     }
 
-    /// The largest free block inside a segment that a block holds; ranges of pages are left out.
+    /// The largest free block inside a segment that contains a block; expandable ranges are not included.
     #[must_use]
     pub fn largest_hole(&self) -> Bytes {
         Bytes(self.spans.largest_free(|span| {
@@ -225,14 +225,15 @@ impl MemoryModel {
         Bytes(self.peak_allocated)
     }
 
-    /// Most bytes asked for at once: PyTorch's `requested_bytes.all.peak`. A block counts until other streams are done with it.
+    /// The most bytes asked for at once: PyTorch's `requested_bytes.all.peak`. A block counts until other streams have
+    /// finished with it.
     #[must_use]
     pub const fn peak_requested(&self) -> Bytes {
         Bytes(self.peak_requested)
     }
 
-    /// Free bytes of segments that a block holds: PyTorch's `inactive_split_bytes.all.current`, which leaves expandable ranges
-    /// out.
+    /// Free bytes of segments that contain a block: PyTorch's `inactive_split_bytes.all.current`, which does not
+    /// include expandable ranges.
     #[must_use]
     pub const fn inactive_split(&self) -> Bytes {
         Bytes(self.accounts.inactive_split)
@@ -250,7 +251,7 @@ impl MemoryModel {
         self.by_category.map(Bytes)
     }
 
-    /// Peaks since they were reset last; `None` where they never were.
+    /// Peaks since the last reset; `None` if there was none.
     #[must_use]
     pub const fn since_reset(&self) -> Option<PeaksSinceReset> {
         self.since_reset
@@ -274,18 +275,18 @@ impl MemoryModel {
         self.traffic
     }
 
-    /// Size of the block that was given back last.
+    /// Size of the block that was freed last.
     pub(crate) const fn last_freed(&self) -> Bytes {
         self.last_freed
     }
 
-    /// Events applied so far, those left out included.
+    /// The number of events applied so far, including ignored ones.
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.position
     }
 
-    /// Pieces that memory is divided in, held or free: what a clone costs is proportional to it.
+    /// The number of pieces, held or free. The cost of a clone is proportional to it.
     #[must_use]
     pub fn pieces(&self) -> usize {
         self.spans.len()
@@ -349,7 +350,7 @@ impl MemoryModel {
         Ok(())
     }
 
-    /// Allocated or reserved may never have been as high.
+    /// Updates the peaks of allocated and reserved.
     pub(super) fn observe_peaks(&mut self) {
         let (allocated, reserved) = (self.allocated(), self.reserved());
         self.peak_allocated = self.peak_allocated.max(allocated.0);
@@ -360,7 +361,7 @@ impl MemoryModel {
         }
     }
 
-    /// Puts a configuration string in force; one that PyTorch would refuse changes nothing.
+    /// Applies a configuration string. One that PyTorch would refuse changes nothing.
     fn set_conf(&mut self, conf: &str) {
         if conf != self.settings.text()
             && let Ok(settings) = Settings::parse_for(self.settings.torch(), conf)
@@ -369,7 +370,7 @@ impl MemoryModel {
         }
     }
 
-    /// More memory is taken, `size` bytes at least: was that a request's second try?
+    /// Decides, now that at least `size` bytes more are taken, whether this was a request's second try.
     fn settle_releases(&mut self, size: Bytes, stream: StreamId) {
         let mut releases = std::mem::take(&mut self.releases);
         let (reserved, settings, limit) = (self.reserved(), &self.settings, self.limit);
@@ -379,13 +380,13 @@ impl MemoryModel {
         }
     }
 
-    /// A stream that was made to harm could ask for any amount of the memory that follows it.
+    /// Checks the bound for segments: a hostile stream could otherwise ask for any amount of the follower's memory.
     pub(super) fn check_segments(&self) -> Result<(), Fault> {
         let most = most_segments(self.of_history);
         if self.by_start.len() < most { self.check_pieces() } else { Err(Fault::TooManySegments { most }) }
     }
 
-    /// The same for blocks.
+    /// Checks the bound for pieces.
     pub(super) fn check_pieces(&self) -> Result<(), Fault> {
         if self.spans.len() < MOST_PIECES { Ok(()) } else { Err(Fault::TooManyPieces { most: MOST_PIECES }) }
     }
@@ -475,7 +476,7 @@ impl MemoryModel {
         self.spans.enter_free(id);
     }
 
-    /// The reverse, before the span or its run change.
+    /// Reverses [`Self::enter_free`], before the span or its run change.
     pub(super) fn leave_free(&mut self, id: SpanId) {
         let span = self.spans.get(id);
         let run = &self.runs[span.run as usize];

@@ -11,11 +11,11 @@ pub(super) struct MappedRun {
     pub size: u64,
     pub pool: PoolKind,
     pub stream: StreamId,
-    /// Of an expandable range: where that begins, and its page size.
+    /// The range's first byte and page size, if the run is part of an expandable range.
     pub pages: Option<(u64, u64)>,
     pub first: SpanId,
     pub last: SpanId,
-    /// Allocated blocks.
+    /// The number of allocated blocks.
     pub held: u32,
     /// Their bytes.
     pub used: u64,
@@ -40,7 +40,7 @@ impl MappedRun {
         self.pages.is_some()
     }
 
-    /// How much of a free span of this run `empty_cache` would return: a whole segment, or whole pages.
+    /// How many bytes of a free span in this run `empty_cache` would release: a whole segment, or whole pages.
     pub(super) fn releasable(&self, start: u64, size: u64) -> u64 {
         match self.pages {
             None if size == self.size => size,
@@ -57,7 +57,7 @@ impl MappedRun {
         Self { held: held.blocks, used: held.bytes, ..self }
     }
 
-    /// True where `other`'s pages can belong to the same run.
+    /// True if `other`'s pages can belong to the same run.
     pub(super) fn continues(&self, other: &Self) -> bool {
         self.pages.is_some() && self.pages == other.pages && self.pool == other.pool && self.stream == other.stream
     }

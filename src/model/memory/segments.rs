@@ -50,7 +50,7 @@ impl<'a> Segment<'a> {
         self.run().stream
     }
 
-    /// Allocated blocks.
+    /// The number of allocated blocks.
     #[must_use]
     pub fn held(&self) -> usize {
         self.run().held as usize
@@ -62,19 +62,19 @@ impl<'a> Segment<'a> {
         Bytes(self.run().size - self.run().used)
     }
 
-    /// Part of an expandable range.
+    /// True if it is part of an expandable range.
     #[must_use]
     pub fn is_expandable(&self) -> bool {
         self.run().is_expandable()
     }
 
-    /// Of an expandable range: its first byte, and its page size.
+    /// The first byte and the page size of its expandable range, if it is part of one.
     #[must_use]
     pub fn range(&self) -> Option<(Address, Bytes)> {
         self.run().pages.map(|(range, page)| (Address(range), Bytes(page)))
     }
 
-    /// Changes whenever anything in the segment did; unique among all segments that ever were.
+    /// A version that changes whenever anything in the segment does, and that no other segment ever has.
     #[must_use]
     pub fn version(&self) -> (u64, u64) {
         (u64::from(self.id), self.run().changed)
@@ -129,7 +129,7 @@ impl<'a> Segment<'a> {
 }
 
 impl MemoryModel {
-    /// How many segments and contiguous mapped runs there are.
+    /// The number of segments and contiguous mapped runs.
     #[must_use]
     pub fn segment_count(&self) -> usize {
         self.by_start.len()
@@ -241,13 +241,13 @@ impl MemoryModel {
         Ok(())
     }
 
-    /// The run whose bytes include `address`.
+    /// The run that contains `address`.
     fn run_around(&self, address: u64) -> Option<RunId> {
         let (_, id) = self.by_start.range(..=address).next_back()?;
         (address < self.runs[*id as usize].end()).then_some(*id)
     }
 
-    /// The span that includes `address` but does not start there, looked for from both ends of its run: streams that
+    /// The span that contains `address` but does not start there, searched from both ends of its run: streams that
     /// rebuild a state in address order find it at once.
     pub(super) fn span_around(&self, address: u64) -> Option<SpanId> {
         let run = &self.runs[self.run_around(address)? as usize];
@@ -280,7 +280,7 @@ impl MemoryModel {
         self.observe_peaks();
     }
 
-    /// Adds a run that is one free span.
+    /// Adds a run that consists of one free span.
     fn add_run(&mut self, run: MappedRun) -> RunId {
         let (start, size) = (run.start, run.size);
         let id = self.place_run(run);
@@ -332,10 +332,10 @@ impl MemoryModel {
         self.enter_free(last);
     }
 
-    /// Makes two adjacent runs one; the free span at the end of the first takes in one at the start of the second.
+    /// Joins two adjacent runs, and merges the free spans at their border.
     fn join_runs(&mut self, left: RunId, right: RunId) {
         let (mut first, second) = (self.runs[left as usize].clone(), self.runs[right as usize].clone());
-        // Spans of the run that has fewer are told their new run.
+        // The spans of the run with fewer spans are updated.
         let keep_left = first.held >= second.held;
         let (kept, lost) = if keep_left { (left, right) } else { (right, left) };
         self.tell_run(if keep_left { second.first } else { first.first }, kept);
@@ -362,7 +362,7 @@ impl MemoryModel {
         }
     }
 
-    /// Takes `[start, end)` out of a run: `left` is the last span before, `right` the first behind.
+    /// Removes `[start, end)` from a run. `left` is the last span before it, `right` the first behind it.
     fn cut_run(&mut self, id: RunId, left: SpanId, right: SpanId, start: u64, end: u64) {
         if left != NONE {
             self.spans.get_mut(left).next = NONE;
@@ -385,7 +385,7 @@ impl MemoryModel {
         }
     }
 
-    /// Makes one run two. The side with fewer spans gets the new id, found by walking both at once.
+    /// Splits a run in two. The side with fewer spans gets the new id; walking both sides at once finds it.
     fn part_run(&mut self, id: RunId, before: MappedRun, after: MappedRun) {
         let (mut low, mut high) = (before.last, after.first);
         let (mut below, mut above) = (HeldBlocks::default(), HeldBlocks::default());
@@ -410,7 +410,7 @@ impl MemoryModel {
         }
     }
 
-    /// Tells all spans from `first` on which run they are in.
+    /// Updates the run of all spans from `first` on.
     fn tell_run(&mut self, first: SpanId, run: RunId) {
         let mut span = first;
         while span != NONE {

@@ -1,7 +1,7 @@
-//! Every reserved byte lies in one span, held or free; a span knows its neighbours.
+//! Every reserved byte lies in one span, held or free. A span knows its neighbours.
 //!
-//! Boundary tags in effect: finding a block is one hash look-up, and splitting or merging touches its neighbours only,
-//! however many blocks there are.
+//! In effect these are boundary tags: a hash lookup finds a block, and splitting or merging touches only its
+//! neighbours, however many blocks there are.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -12,7 +12,7 @@ use crate::event::{Category, NameId};
 pub(super) type SpanId = u32;
 /// Index of a run of spans: a segment, or a contiguous mapped part of an expandable range.
 pub(super) type RunId = u32;
-/// No span: before the first and behind the last of a run.
+/// No span: before the first and behind the last span of a run.
 pub(super) const NONE: SpanId = SpanId::MAX;
 
 /// What holds a span.
@@ -21,21 +21,21 @@ pub(super) struct Holder {
     pub requested: u64,
     pub category: Category,
     pub name: NameId,
-    /// Freed by the program, waiting for another stream.
+    /// True if the program freed it and it waits for another stream.
     pub pending: bool,
 }
 
-/// When a block was taken, and by which op.
+/// When a block was allocated, and by which op.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Birth {
-    /// Events before the one that took it.
+    /// Events before the block's allocation.
     pub born: u64,
     pub op: NameId,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Free; `slot` is its place in its size class.
+    /// Free; `slot` is its index in its size class.
     Free {
         slot: u32,
     },
@@ -66,7 +66,7 @@ impl Span {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Spans {
     slab: Vec<Span>,
-    /// Beside each span: what no event but the first needs to touch.
+    /// For each span, data that only the allocation event touches.
     births: Vec<Birth>,
     unused: Vec<SpanId>,
     by_start: HashMap<u64, SpanId, BuildHasherDefault<AddressHasher>>,
@@ -82,12 +82,12 @@ impl Spans {
         &mut self.slab[id as usize]
     }
 
-    /// How the block in a held span was made.
+    /// How the block in a held span was allocated.
     pub(super) fn birth(&self, id: SpanId) -> Birth {
         self.births[id as usize]
     }
 
-    /// A block begins in a span.
+    /// Notes how the block in a span was allocated.
     pub(super) fn bear(&mut self, id: SpanId, birth: Birth) {
         self.births[id as usize] = birth;
     }
@@ -97,7 +97,7 @@ impl Spans {
         self.by_start.get(&address).copied()
     }
 
-    /// Spans in all.
+    /// The number of spans.
     pub(super) fn len(&self) -> usize {
         self.by_start.len()
     }
@@ -121,7 +121,7 @@ impl Spans {
         id
     }
 
-    /// Takes a span out; its neighbours become each other's. A free one must have been taken out of its class.
+    /// Removes a span and links its neighbours. A free span must have left its size class.
     pub(super) fn remove(&mut self, id: SpanId) {
         let span = self.slab[id as usize];
         self.link(span.previous, span.next);
@@ -147,7 +147,7 @@ impl Spans {
         class.push(id);
     }
 
-    /// Takes a free span out of its size class, before its size or its state changes.
+    /// Removes a free span from its size class, before its size or its state changes.
     pub(super) fn leave_free(&mut self, id: SpanId) {
         let span = &self.slab[id as usize];
         let State::Free { slot } = span.state else { return };
@@ -158,7 +158,7 @@ impl Spans {
         }
     }
 
-    /// Size of the largest free span that is `wanted`.
+    /// The size of the largest free span that `wanted` accepts.
     pub(super) fn largest_free(&self, wanted: impl Fn(&Span) -> bool) -> u64 {
         let largest_of = |class: &Vec<SpanId>| {
             class.iter().map(|id| self.get(*id)).filter(|span| wanted(span)).map(|span| span.size).max()
@@ -166,7 +166,7 @@ impl Spans {
         self.free.0.iter().rev().find_map(largest_of).unwrap_or(0)
     }
 
-    /// The free span that covers `[start, end)`, looked for among those large enough.
+    /// The free span that covers `[start, end)`, searched among those large enough.
     pub(super) fn free_around(&self, start: u64, end: u64) -> Option<SpanId> {
         let covers = |id: &SpanId| {
             let span = self.get(*id);
@@ -179,7 +179,7 @@ impl Spans {
     }
 }
 
-/// Free spans by size: eight classes for every power of two, so the largest lies in the topmost class.
+/// Free spans by size, in eight classes for every power of two, so that the largest is in the topmost class.
 #[derive(Clone, Debug)]
 struct SizeClasses(Vec<Vec<SpanId>>);
 

@@ -1,4 +1,4 @@
-//! The reducer by hand, and against a model that recomputes everything from the definition at every event.
+//! The reducer on hand-written events, and against a model that recomputes everything by definition at every event.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -109,7 +109,7 @@ fn a_freed_block_is_pending_until_its_stream_is_done_and_then_merges() {
 #[test]
 fn of_an_expandable_range_whole_free_pages_are_releasable() {
     const PAGE: u64 = 2 * MIB;
-    // The run begins at the third page of its range; one block covers half of its first page and ends in its second.
+    // The run begins at the third page of its range. One block covers half of its first page and ends in its second.
     let mut model = model_of([pages(2 * PAGE, 4 * PAGE, 0, PAGE), alloc(2 * PAGE + MIB, 2 * MIB, 2 * MIB)]);
     assert_eq!(accounts(&model), [2 * MIB, 0, 0, 2 * PAGE, 2 * MIB, 5 * MIB]);
     model.apply(&event(unmap(4 * PAGE, 2 * PAGE))).unwrap();
@@ -213,7 +213,7 @@ fn an_impossible_event_is_named_and_changes_nothing() {
     assert!(error.to_string().starts_with("event 12: nobody holds a block at 0x7f00; "), "{error}");
 }
 
-/// Memory by the definitions: pages and segments, blocks, and every figure recomputed by looking at all of them.
+/// Memory by definition: pages, segments and blocks, with every figure recomputed from all of them.
 #[derive(Clone, Debug, Default)]
 struct Obvious {
     segments: BTreeMap<u64, u64>,
@@ -287,7 +287,7 @@ impl Obvious {
         [live, rounding, pending, releasable, stranded, largest]
     }
 
-    /// Applies the event if it is possible.
+    /// Applies the event if it is valid.
     fn apply(&mut self, kind: &EventKind) -> bool {
         match *kind {
             EventKind::SegmentAlloc { address: Address(at), size: Bytes(size), .. } => {
@@ -373,7 +373,7 @@ impl Obvious {
 const RANGES: [(u64, u64); 3] = [(1 << 20, 2048), ((1 << 20) + 32 * KIB, 4096), ((1 << 20) + 96 * KIB, 4096)];
 const SEGMENTS: u64 = 2 << 20;
 
-/// Turns random words into the next event: mostly possible ones, some that are not.
+/// Turns random words into the next event: mostly valid ones, some invalid.
 fn next_event(memory: &Obvious, [choice, a, b, c]: [u32; 4]) -> EventKind {
     let pick = |count: usize| (a as usize) % count.max(1);
     let block = memory.blocks.keys().copied().nth(pick(memory.blocks.len())).unwrap_or(u64::from(a % 64) * 512);
@@ -482,7 +482,7 @@ proptest! {
     fn no_stream_however_damaged_makes_it_panic(words in prop::collection::vec(any::<[u64; 4]>(), 1..100)) {
         let mut model = MemoryModel::new();
         for [choice, a, b, c] in words {
-            // Few distinct values, extremes among them.
+            // Few distinct values, including extreme ones.
             let value = |word: u64| [0, 1, 511, 512, 4096, 8192, 1 << 20, u64::MAX - 511, u64::MAX][word as usize % 9];
             let (a, b, c) = (value(a), value(b), value(c));
             let _ = model.apply(&event(match choice % 8 {

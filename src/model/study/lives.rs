@@ -6,7 +6,7 @@ use super::Study;
 use crate::{Category, NameId, naming};
 use vramlab_allocator::units::{Address, Bytes, StreamId};
 
-/// A block from its birth to its end, or to where it became something else.
+/// A block from its allocation to its end, or to where it changed its role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Life {
     /// First byte.
@@ -15,41 +15,41 @@ pub struct Life {
     pub size: Bytes,
     /// Bytes asked for.
     pub requested: Bytes,
-    /// The stream it was taken for.
+    /// The stream it was allocated for.
     pub stream: StreamId,
-    /// What it is for.
+    /// Its category.
     pub category: Category,
-    /// What it is called.
+    /// Its name.
     pub name: NameId,
-    /// The op that took it; none between ops.
+    /// The op that allocated it; none between ops.
     pub op: NameId,
-    /// Events before the one that took it; fewer than before the range where it is older.
+    /// Events before its allocation; for a block from before the range, fewer than before the range.
     pub born: u64,
-    /// Events before the one that gave it back; `None`: it outlives the range.
+    /// Events before its free; `None` if it outlives the range.
     pub freed: Option<u64>,
-    /// It was taken as something else and became this at `born`: a temporary that became a gradient.
+    /// True if it was allocated as something else and became this at `born`: a temporary that became a gradient.
     pub relabelled: bool,
 }
 
 impl Life {
-    /// Alive after so many events.
+    /// True if it is alive after `position` events.
     #[must_use]
     pub fn is_alive_at(&self, position: u64) -> bool {
         self.born < position && self.freed.is_none_or(|freed| freed >= position)
     }
 }
 
-/// Blocks of one name that have something in common: taken in a range and still there at its end, there before and gone,
-/// alive at the peak.
+/// Blocks of one name with a common property: allocated in a range and alive at its end, alive before it and freed in
+/// it, or alive at the peak.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Survivor {
     /// The name, layers taken together.
     pub name: String,
-    /// What most of them are for.
+    /// The category of most of their bytes.
     pub category: Category,
     /// Their bytes.
     pub bytes: Bytes,
-    /// How many.
+    /// The number of blocks.
     pub blocks: u64,
 }
 
@@ -60,25 +60,25 @@ impl Study {
         self.lives.iter().find(|life| life.address == address && life.is_alive_at(position))
     }
 
-    /// Blocks that were taken in the range and are alive at its end: what survived. The most bytes first.
+    /// Blocks that were allocated in the range and are alive at its end, the most bytes first.
     #[must_use]
     pub fn survivors(&self) -> Vec<Survivor> {
         self.by_name(|life| life.born >= self.begin && life.freed.is_none())
     }
 
-    /// Blocks that were there before the range and were given back in it.
+    /// Blocks that existed before the range and were freed in it.
     #[must_use]
     pub fn departed(&self) -> Vec<Survivor> {
         self.by_name(|life| life.born < self.begin && life.freed.is_some())
     }
 
-    /// Blocks that are alive after so many events, by name; the most bytes first.
+    /// Blocks that are alive after `position` events, by name, the most bytes first.
     #[must_use]
     pub fn alive_at(&self, position: u64) -> Vec<Survivor> {
         self.by_name(|life| life.is_alive_at(position))
     }
 
-    /// Blocks of a category that are alive at the peak, by name; the most bytes first.
+    /// Blocks of a category that are alive at the peak, by name, the most bytes first.
     #[must_use]
     pub fn alive_at_peak_of(&self, category: Category) -> Vec<Survivor> {
         let Some(peak) = self.peak else { return Vec::new() };

@@ -1,7 +1,7 @@
-//! What some events in a row did to memory: a curve by groups, the life of every block, every run of an op.
+//! What some consecutive events did to memory: a curve by groups, the life of every block, every run of an op.
 //!
-//! A study reads its events twice: first for the outline (which moments a chart of so many columns shows), then for what
-//! was alive at just these moments. So a range may be of ten events or of ten million.
+//! A study reads its events twice: first for the outline, which selects the moments that a chart shows, then for what
+//! was alive at these moments. So a range may have ten events or ten million.
 
 mod lives;
 mod modules;
@@ -22,25 +22,25 @@ use outline::Outline;
 pub use outline::OutlineMoment;
 use strata::Strata;
 
-/// What memory is told apart by.
+/// The property by which memory is grouped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Grouping {
-    /// What a block is for.
+    /// The category of a block.
     #[default]
     Category,
-    /// The module that made it, or the file of a stranger's source.
+    /// The module that allocated it, or the file for a program without modules.
     Module,
-    /// What it is called, layers taken together.
+    /// Its name, with layers combined.
     Name,
-    /// The pool that it lies in, and its stream.
+    /// The pool and stream that it belongs to.
     Pool,
 }
 
 impl Grouping {
-    /// All of them.
+    /// All properties.
     pub const ALL: [Self; 4] = [Self::Category, Self::Module, Self::Name, Self::Pool];
 
-    /// The word for it on screens.
+    /// The property's name on screens.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -55,82 +55,82 @@ impl Grouping {
 /// One area of a stacked curve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StudyGroup {
-    /// What it is.
+    /// The group's name.
     pub name: Arc<str>,
-    /// What most of its bytes are for.
+    /// The category of most of its bytes.
     pub category: Category,
     /// Its live bytes at each [`OutlineMoment`] of the study.
     pub bytes: Vec<Bytes>,
-    /// Its live bytes where the range is fullest.
+    /// Its live bytes at the range's peak.
     pub at_peak: Bytes,
-    /// It stands for all that have no area of their own.
+    /// True for the group of everything without an area of its own.
     pub rest: bool,
 }
 
-/// Something at its place in a range.
+/// Something at a position in a range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Located<T> {
-    /// Memory events of the range before it.
+    /// The number of the range's memory events before it.
     pub event: u64,
-    /// Events of the stream before it.
+    /// The number of the stream's events before it.
     pub position: u64,
-    /// What.
+    /// The item.
     pub what: T,
 }
 
-/// What some events in a row did to memory.
+/// What some consecutive events did to memory.
 #[derive(Clone, Debug, Default)]
 pub struct Study {
-    /// Events of the stream before the range, and up to its end.
+    /// The number of the stream's events before the range begins.
     pub begin: u64,
-    /// See `begin`.
+    /// The number of the stream's events before the range ends.
     pub end: u64,
-    /// What the groups tell apart.
+    /// The property by which memory is grouped.
     pub grouping: Grouping,
-    /// Its moments, in order: one for each [`Study::stride`] memory events.
+    /// The moments in order: one for every [`Study::stride`] memory events.
     pub moments: Vec<OutlineMoment>,
     /// Memory events in the range.
     pub events: u64,
-    /// Memory events of a moment; the last may stand for fewer.
+    /// Memory events per moment. The last moment may stand for fewer.
     pub stride: u64,
-    /// The areas, from the floor up; the bytes of all of them at a moment are what was allocated then.
+    /// The groups, from the bottom up. At each moment their bytes add up to the allocated bytes.
     pub groups: Vec<StudyGroup>,
-    /// Where phases begin, and where one ends that no other follows at once.
+    /// Where phases begin, and where a phase ends that no other follows directly.
     pub phases: Vec<Located<Option<Phase>>>,
-    /// Where steps begin: steps finished before each.
+    /// Where steps begin, with the number of steps finished before each.
     pub steps: Vec<Located<u64>>,
-    /// What was changed, and what failed.
+    /// Changes and failures.
     pub marks: Vec<Located<MarkKind>>,
-    /// Where the range is fullest; of several such moments the first.
+    /// The peak of the range; the first of several.
     pub peak: Option<OutlineMoment>,
-    /// Blocks that were alive in the range, those from before it first, then by birth; at most [`Study::LIVES`].
+    /// Blocks that were alive in the range, at most [`Study::LIVES`]: those from before it first, then by birth.
     pub lives: Vec<Life>,
     /// Runs of ops, in order; at most [`Study::LIVES`].
     pub ops: Vec<OpRun>,
-    /// What was alive where the range is fullest, by name; the most bytes first.
+    /// What was alive at the range's peak, by name, the most bytes first.
     pub at_peak: Vec<Survivor>,
-    /// Figures of ops, one table for each of [`OpTotals`].
+    /// Figures of ops: one table for each of [`OpTotals`].
     tables: [Vec<OpRow>; 3],
-    /// What modules kept until backward, by path.
+    /// Bytes that modules kept until backward, by path.
     kept: BTreeMap<String, Bytes>,
-    /// There were more blocks or ops than are kept.
+    /// True if there were more blocks or ops than are kept.
     pub cut: bool,
     /// Texts of the names that appear here.
     pub names: Names,
 }
 
 impl Study {
-    /// Moments that a study has at most.
+    /// The most moments of a study.
     pub const MOMENTS: usize = 1024;
-    /// Blocks, and runs of ops, that are kept at most.
+    /// The most blocks, and the most runs of ops, that are kept.
     pub const LIVES: usize = 400_000;
-    /// Groups that have an area of their own at most.
+    /// The most groups with an area of their own.
     pub const GROUPS: usize = 16;
-    /// Places of a kind that are kept at most.
+    /// The most phases, steps or marks that are kept.
     const PLACES: usize = 4096;
 
-    /// Studies the events of `range` that `replay` hands over, with the number of events before each, twice the same;
-    /// `before` is memory as they found it.
+    /// Studies the events of `range`. `replay` hands them over, with the number of events before each, and must do so
+    /// twice in the same way. `before` is memory before the range.
     pub fn of(
         range: Range<u64>,
         before: &MemoryModel,
@@ -168,14 +168,14 @@ impl Study {
         study
     }
 
-    /// The moment that holds memory event `event`, by its place.
+    /// The index of the moment that contains memory event `event`.
     #[must_use]
     pub fn moment_of(&self, event: u64) -> usize {
         let index = usize::try_from(event / self.stride.max(1)).unwrap_or(usize::MAX);
         index.min(self.moments.len().saturating_sub(1))
     }
 
-    /// The moments that one of so many columns of a chart stands for, by their places: one at least, where there are any.
+    /// The indices of the moments that a chart's column stands for: at least one, if there are any.
     #[must_use]
     pub fn moments_in(&self, column: usize, columns: usize) -> Range<usize> {
         let (count, columns) = (self.moments.len(), columns.max(1));
@@ -183,7 +183,7 @@ impl Study {
         from..((column + 1) * count / columns).max(from + 1).min(count)
     }
 
-    /// The first of so many columns that stands for a moment.
+    /// The first column that stands for a moment, in a chart of `columns` columns.
     #[must_use]
     pub fn column_of(&self, moment: usize, columns: usize) -> usize {
         let count = self.moments.len().max(1);
@@ -195,7 +195,7 @@ impl Study {
         column.min(columns.saturating_sub(1))
     }
 
-    /// The moment whose height a column has: that with most allocated, of several the first; by its place.
+    /// The index of the moment that determines a column's height: the one with most allocated, the first of several.
     #[must_use]
     pub fn fullest_in(&self, column: usize, columns: usize) -> usize {
         let moments = self.moments_in(column, columns);
@@ -203,13 +203,13 @@ impl Study {
         moments.rev().max_by_key(|index| self.moments.get(*index).map(|moment| moment.allocated)).unwrap_or(from)
     }
 
-    /// The moment at a position of the stream, by its place; `None` before the first.
+    /// The index of the moment at a position of the stream; `None` before the first.
     #[must_use]
     pub fn moment_at(&self, position: u64) -> Option<usize> {
         self.moments.partition_point(|moment| moment.first < position).checked_sub(1)
     }
 
-    /// The run of an op that a position lies in: behind its begin and not behind its end.
+    /// The run of an op that contains a position: after its begin and not after its end.
     #[must_use]
     pub fn op_at(&self, position: u64) -> Option<&OpRun> {
         let run = self.ops.get(self.ops.partition_point(|run| run.begin < position).checked_sub(1)?)?;

@@ -1,4 +1,4 @@
-//! What modules keep from their forward until backward begins.
+//! The bytes that modules keep from their forward until backward begins.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,16 @@ use crate::{NameId, Phase, naming};
 use vramlab_allocator::units::Bytes;
 
 impl Study {
-    /// Bytes that the ops below the module at `path` took in its last forward pass and that are alive when backward begins;
-    /// of the whole model where `path` is empty. `None` where the range has no forward pass that a backward one follows.
+    /// Bytes that the ops below the module at `path` allocated in its last forward pass and that are alive when
+    /// backward begins; an empty `path` means the whole model. `None` if no backward pass follows a forward pass in the
+    /// range.
     #[must_use]
     pub fn kept_by(&self, path: &str) -> Option<Bytes> {
         let passes = !self.kept.is_empty();
         passes.then(|| self.kept.get(path).copied().unwrap_or_default())
     }
 
-    /// Bytes by the path of modules, each with what lies below it, over the last pass in which it ran.
+    /// Bytes by module path, each including the modules below it, over the last pass in which it ran.
     pub(super) fn kept_by_modules(&self) -> BTreeMap<String, Bytes> {
         let (mut all, mut paths) = (BTreeMap::new(), BTreeMap::new());
         let mut lives = self.lives.iter().peekable();

@@ -1,4 +1,4 @@
-//! What ops did to memory: by op, by module, by line of source.
+//! What ops did to memory: by op, by module, by source line.
 
 use std::collections::HashMap;
 
@@ -17,11 +17,11 @@ pub struct OpRun {
     pub begin: u64,
     /// Events before its end.
     pub end: u64,
-    /// From begin to end, on the caller's clock.
+    /// Its duration on the caller's clock.
     pub time: Micros,
 }
 
-/// What the rows of a table are.
+/// What the rows of a table stand for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OpTotals {
     /// A kind of op (`linear`), or a function.
@@ -29,15 +29,15 @@ pub enum OpTotals {
     Op,
     /// A module (`blocks.3`), or a file.
     Module,
-    /// A place: a path of modules, or a line of source.
+    /// A path of modules, or a source line.
     Place,
 }
 
 impl OpTotals {
-    /// All of them.
+    /// All kinds of rows.
     pub const ALL: [Self; 3] = [Self::Op, Self::Module, Self::Place];
 
-    /// The word for it on screens.
+    /// The kind's name on screens.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -48,15 +48,15 @@ impl OpTotals {
     }
 }
 
-/// What a table is sorted by, the most first.
+/// The figure by which a table is sorted, in descending order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Sort {
-    /// Bytes alive where the range is fullest.
+    /// Bytes alive at the range's peak.
     #[default]
     AtPeak,
-    /// Bytes taken.
+    /// Bytes allocated.
     Taken,
-    /// Bytes kept behind the end of the op.
+    /// Bytes kept after the op's end.
     Kept,
     /// Time.
     Time,
@@ -65,10 +65,10 @@ pub enum Sort {
 }
 
 impl Sort {
-    /// All of them.
+    /// All figures.
     pub const ALL: [Self; 5] = [Self::AtPeak, Self::Taken, Self::Kept, Self::Time, Self::Calls];
 
-    /// The word for it on screens.
+    /// The figure's name on screens.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -81,29 +81,30 @@ impl Sort {
     }
 }
 
-/// Figures of several runs of ops, added up.
+/// Sums over several runs of ops.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OpRow {
-    /// What they have in common.
+    /// Their common name.
     pub name: String,
-    /// Runs; blocks taken by no op count as none.
+    /// The number of runs. Blocks allocated outside ops count as none.
     pub calls: u64,
     /// Their time.
     pub time: Micros,
-    /// Blocks that they took.
+    /// Blocks that they allocated.
     pub blocks: u64,
-    /// Bytes of these.
+    /// The bytes of these blocks.
     pub taken: Bytes,
-    /// Of these, bytes that were alive when the op ended.
+    /// Those of these bytes that were alive when the op ended.
     pub kept: Bytes,
-    /// Of all that they ever took, bytes alive where the range is fullest, older blocks included; by category.
+    /// Bytes of all blocks that they ever allocated which are alive at the range's peak, including blocks from before
+    /// the range, by category.
     pub at_peak: [Bytes; Category::ALL.len()],
-    /// Most bytes of library workspaces that one run held.
+    /// The most bytes of library workspaces that one run held.
     pub workspace: Bytes,
 }
 
 impl OpRow {
-    /// Bytes alive where the range is fullest.
+    /// Bytes alive at the range's peak.
     #[must_use]
     pub fn peak(&self) -> Bytes {
         self.at_peak.iter().copied().sum()
@@ -111,7 +112,7 @@ impl OpRow {
 }
 
 impl Study {
-    /// One row for each of what `totals` asks for, sorted.
+    /// The rows that `totals` asks for, sorted.
     #[must_use]
     pub fn op_rows(&self, totals: OpTotals, sort: Sort) -> Vec<&OpRow> {
         let mut rows: Vec<&OpRow> = self.tables[totals as usize].iter().collect();
@@ -119,7 +120,7 @@ impl Study {
         rows
     }
 
-    /// One row for each of what `totals` asks for.
+    /// Computes the rows that `totals` asks for.
     pub(super) fn table(&self, totals: OpTotals) -> Vec<OpRow> {
         let mut table =
             OpTable { study: self, totals, rows: Vec::new(), by_text: HashMap::new(), by_name: HashMap::new() };
@@ -174,7 +175,7 @@ struct OpTable<'a> {
 }
 
 impl OpTable<'_> {
-    /// The row of who made a block: the op that took it. Where no op did, what it is for, or its name.
+    /// The row for a block: that of the op that allocated it, or else of its category or its name.
     fn row_of(&mut self, life: &Life) -> &mut OpRow {
         let named = self.study.names.get(life.name).ends_with(')');
         match (life.op, self.totals) {

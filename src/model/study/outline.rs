@@ -1,29 +1,29 @@
-//! Which moments a range is shown by: of each few memory events the fullest.
+//! Selects the moments that represent a range: the fullest among each few memory events.
 
 use super::{Located, Study};
 use crate::{Event, EventKind, Ledger, MarkKind, MemoryModel, Phase};
 use vramlab_allocator::units::Bytes;
 
-/// The fullest moment of some memory events in a row.
+/// The fullest moment of some consecutive memory events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutlineMoment {
-    /// Events of the stream before the first of these events.
+    /// The number of the stream's events before the first of these events.
     pub first: u64,
-    /// Events of the stream up to the fullest moment: where a cursor shows it.
+    /// The number of the stream's events up to the fullest moment, where a cursor shows it.
     pub position: u64,
-    /// Live bytes then: allocated.
+    /// Live bytes at that moment: allocated.
     pub allocated: Bytes,
-    /// Where every reserved byte stood then.
+    /// The accounts at that moment.
     pub ledger: Ledger,
-    /// Lowest allocated among these events.
+    /// Lowest allocated bytes during these events.
     pub floor: Bytes,
-    /// Highest reserved among them.
+    /// Highest reserved bytes during these events.
     pub reserved: Bytes,
-    /// Most stranded among them: free bytes that `empty_cache` would not return.
+    /// Most stranded bytes during these events: free bytes that `empty_cache` would not release.
     pub stranded: Bytes,
-    /// Most segments among them.
+    /// Most segments during these events.
     pub segments: u32,
-    /// The largest free piece of a segment that a block holds, after the first of them.
+    /// The largest free piece in a segment that contains a block, after the first of these events.
     pub largest_hole: Bytes,
 }
 
@@ -76,7 +76,7 @@ impl Outline {
     }
 
     pub fn observe(&mut self, position: u64, event: &Event) {
-        // What contradicts the events before it changes nothing; the reader of the stream has reported it.
+        // An event that contradicts earlier ones changes nothing; the reader of the stream has reported it.
         if self.memory.apply(event).is_err() {
             return;
         }
@@ -84,7 +84,7 @@ impl Outline {
         match &event.kind {
             kind if kind.changes_memory() => self.record(position),
             EventKind::PhaseBegin { phase } => {
-                // Between two phases that follow each other lies nothing.
+                // Nothing lies between two phases that follow each other directly.
                 self.phases.pop_if(|before| before.what.is_none() && before.event == self.events);
                 put(&mut self.phases, place(self.events), Some(*phase));
             }
@@ -118,7 +118,7 @@ impl Outline {
                     self.moments = self.moments.chunks_exact(2).map(|pair| pair[0].join(pair[1])).collect();
                     self.stride *= 2;
                 }
-                // Looked for once a moment: it may take a look at every free piece.
+                // Searched once per moment, because it may visit every free piece.
                 self.moments.push(OutlineMoment { largest_hole: self.memory.largest_hole(), ..moment });
             }
         }

@@ -12,10 +12,10 @@ use vramlab_allocator::{PoolKind, pool_of};
 pub(super) struct Strata<'a> {
     grouping: Grouping,
     moments: &'a [OutlineMoment],
-    /// Live blocks by their first byte, each with its group, and with its life where that is kept.
+    /// Live blocks by their first byte, each with its group, and with the index of its life if that is kept.
     held: HashMap<Address, LiveBlock>,
     stacks: GroupBytes,
-    /// The moment whose fullest position comes next.
+    /// The index of the moment whose fullest position comes next.
     next: usize,
     lives: Vec<Life>,
     ops: Vec<OpRun>,
@@ -31,11 +31,11 @@ pub(super) struct Strata<'a> {
 struct LiveBlock {
     life: Life,
     group: usize,
-    /// Its place among the lives that are kept.
+    /// The index of its life, if that is kept.
     index: Option<usize>,
 }
 
-/// What the second reading found out.
+/// The result of the second reading.
 pub(super) struct StudyResult {
     pub groups: Vec<StudyGroup>,
     pub lives: Vec<Life>,
@@ -140,7 +140,7 @@ impl<'a> Strata<'a> {
     }
 
     fn define(&mut self, id: NameId, text: &Arc<str>) {
-        /// Names further ahead of the last one are no names of a run.
+        /// The largest distance of a name from the last one; no run has names farther apart.
         const GAP: usize = 1 << 16;
         let index = id.0 as usize;
         if index < self.names.0.len() + GAP && self.names.get(id) != &**text {
@@ -184,28 +184,28 @@ impl<'a> Strata<'a> {
 struct GroupBytes {
     names: Vec<Arc<str>>,
     now: Vec<[u64; Category::ALL.len()]>,
-    /// What was ever there, by category.
+    /// Bytes ever alive, by category.
     ever: Vec<[u64; Category::ALL.len()]>,
-    /// Of each moment, the bytes of the groups that there were.
+    /// For each moment, the bytes of the groups that existed then.
     kept: Vec<Vec<u64>>,
     by_text: HashMap<Arc<str>, usize>,
     by_key: HashMap<GroupKey, usize>,
 }
 
-/// What the group of a block follows from.
+/// The key of a block's group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum GroupKey {
     Named(Category, NameId),
-    /// The pool for small blocks or that for large ones, of a stream.
+    /// A pool (small or large) of a stream.
     Pool(bool, StreamId),
 }
 
 impl GroupBytes {
-    /// Groups that are told apart at most: those that come later are one.
+    /// The most groups that are distinguished. Later ones are combined.
     const MOST: usize = 512;
 
     fn group(&mut self, grouping: Grouping, life: &Life, names: &Names) -> usize {
-        // What the text follows from: a block without a name is told by its category.
+        // A block without a name is grouped by its category.
         let key = match grouping {
             Grouping::Category => GroupKey::Named(life.category, NameId::NONE),
             Grouping::Module | Grouping::Name => GroupKey::Named(life.category, life.name),
@@ -232,7 +232,7 @@ impl GroupBytes {
         group
     }
 
-    /// A name stands for another text from here on.
+    /// Notes that a name stands for another text from here on.
     fn forget(&mut self, name: NameId) {
         self.by_key.retain(|key, _| !matches!(key, GroupKey::Named(_, known) if *known == name));
     }
@@ -251,7 +251,7 @@ impl GroupBytes {
         self.kept.push(self.now.iter().map(|bytes| bytes.iter().sum()).collect());
     }
 
-    /// The groups with an area of their own, in the order in which they are stacked; the others as one.
+    /// The groups with an area of their own in stacking order, with the others combined into one.
     fn groups(self, grouping: Grouping, peak: Option<usize>) -> Vec<StudyGroup> {
         let at = |moment: &Vec<u64>, group: usize| moment.get(group).copied().unwrap_or_default();
         let most = |group: usize| self.kept.iter().map(|moment| at(moment, group)).max().unwrap_or_default();
@@ -286,7 +286,7 @@ impl GroupBytes {
     }
 }
 
-/// The words for a pool; the default stream needs none.
+/// The name of a pool; the default stream is not mentioned.
 fn pool_text(pool: PoolKind, stream: StreamId) -> String {
     let pool = match pool {
         PoolKind::Small => "small pool",

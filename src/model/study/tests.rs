@@ -2,7 +2,7 @@ use super::*;
 use crate::{EventKind, Lab, Micros, NameId, synthetic};
 use vramlab_allocator::units::Address;
 
-/// The events of a run, its lab at `begin`, and a study of what follows up to `end`.
+/// The events of a run, its lab at the range's begin, and a study of the range.
 fn study(events: &[Event], range: Range<usize>, grouping: Grouping) -> Study {
     let mut lab = Lab::new();
     events[..range.start].iter().for_each(|event| lab.apply(event));
@@ -91,7 +91,7 @@ fn lives_tell_what_was_alive_at_any_position() {
     }
 }
 
-/// One op takes three blocks and keeps one; another op takes none.
+/// One op allocates three blocks and keeps one; another op allocates none.
 fn two_ops() -> Vec<Event> {
     let mut source = synthetic::Source::new(None);
     let old = source.alloc(Category::Parameter, "head weight", 4096).unwrap();

@@ -3,23 +3,23 @@
 use crate::{LabSpec, StepSize};
 use vramlab_train::SafePoint;
 
-/// How far the engine may go before it stops by itself.
+/// How far the engine may go before it pauses by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     Running,
     Paused,
     Until(StepSize),
-    /// For so many more steps.
+    /// For this many more steps.
     Steps(u64),
 }
 
 impl Mode {
-    /// How a run as `spec` says begins.
+    /// The mode in which a run of `spec` begins.
     pub const fn first(spec: &LabSpec) -> Self {
         if spec.rests { Self::Paused } else { Self::Running }
     }
 
-    /// Whether it stops at this point.
+    /// True if it pauses at this point.
     pub fn arrives(&mut self, point: SafePoint) -> bool {
         match self {
             Self::Steps(left) if point == SafePoint::Step => {

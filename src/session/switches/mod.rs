@@ -1,4 +1,4 @@
-//! The switches: what each can be, how keys and words change it, and whether it changes anything here.
+//! The switches: their values, how keys and words change them, and whether they change anything here.
 
 mod table;
 
@@ -14,37 +14,37 @@ use vramlab_workload::{Architecture, BatchSize};
 
 use table::{SwitchEntry, TABLE, Value};
 
-/// A switch that a person can flip while the lab trains: a place in the one table.
+/// A switch that a person can flip while the lab trains: an index in the table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Switch(usize);
 
-/// Where a switch stands in the panel.
+/// The group of a switch in the panel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SwitchGroup {
-    /// What is kept, where and for how long.
+    /// Switches about which tensors are kept, where, and for how long.
     Memory,
-    /// How it trains.
+    /// Switches about how the model is trained.
     Training,
 }
 
 /// How a key reaches the values of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// It goes round a list of words.
+    /// The key cycles through a list of words.
     Round,
-    /// It goes on by powers of two, and another key back.
+    /// The key goes up by powers of two, and another key goes down.
     Steps,
-    /// It opens a line to write the value.
+    /// The key opens a line to write the value.
     Written,
 }
 
-/// Which way a key flips a switch.
+/// The direction in which a key flips a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlipDirection {
-    /// To its next value.
+    /// To the next value.
     Next,
-    /// To the value before.
+    /// To the previous value.
     Previous,
 }
 
@@ -52,35 +52,35 @@ pub enum FlipDirection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Choice(pub usize);
 
-/// What decides whether a switch changes anything.
+/// The properties of a run that decide whether a switch changes anything.
 #[derive(Clone, Copy, Debug)]
 pub struct Scene<'a> {
-    /// Where it runs.
+    /// The kind of device.
     pub device: DeviceKind,
-    /// How it is configured.
+    /// The configuration.
     pub config: &'a Config,
-    /// Nothing but allocations.
+    /// True if the run consists only of allocations.
     pub no_model: bool,
-    /// Gradients are computed and an optimizer runs.
+    /// True if gradients are computed and an optimizer runs.
     pub trains: bool,
-    /// Two models are trained against each other.
+    /// True if two models are trained against each other.
     pub adversarial: bool,
-    /// The model has fused ops in the place of its own.
+    /// True if the model can replace ops by fused ones.
     pub fuses: bool,
-    /// The model has attention.
+    /// True if the model has attention.
     pub attention: bool,
-    /// It is written op by op, whatever is asked for.
+    /// True if the model is written op by op, whatever is asked for.
     pub eager: bool,
-    /// The model predicts tokens as those of transformers do.
+    /// True if the model predicts tokens as those of transformers do.
     pub causal: bool,
-    /// Its linear layers can be converted to products in 8 bits.
+    /// True if its linear layers can be converted to products in 8 bits.
     pub float8: bool,
-    /// The model has blocks, which can be checkpointed.
+    /// True if the model has blocks, which can be checkpointed.
     pub blocks: bool,
 }
 
 impl<'a> Scene<'a> {
-    /// A run as `spec` says, configured by `config`.
+    /// The scene of a run of `spec`, configured by `config`.
     #[must_use]
     pub fn of(spec: &LabSpec, config: &'a Config) -> Self {
         let model = spec.workload.model;
@@ -103,7 +103,7 @@ impl<'a> Scene<'a> {
             attention: match model {
                 Architecture::Bert | Architecture::Gpt | Architecture::Llama | Architecture::Vit => true,
                 Architecture::Layers => spec.workload.has_attention(),
-                // Its attention is written op by op: there is no kernel to choose.
+                // Its attention is written op by op, so there is no kernel to choose.
                 Architecture::Churn
                 | Architecture::Cs336
                 | Architecture::Dcgan
@@ -131,7 +131,7 @@ impl Switch {
         TABLE.iter().position(|entry| entry.word == word).map(Self)
     }
 
-    /// The switch that `key` flips, and which way.
+    /// The switch that `key` flips, and the direction.
     #[must_use]
     pub fn of_key(key: char) -> Option<(Self, FlipDirection)> {
         Self::all().find_map(|switch| {
@@ -151,13 +151,13 @@ impl Switch {
         self.entry().word
     }
 
-    /// The key that flips it to its next value.
+    /// The key that flips it to the next value.
     #[must_use]
     pub const fn key(self) -> char {
         self.entry().key
     }
 
-    /// The key that flips it back.
+    /// The key that flips it to the previous value.
     #[must_use]
     pub const fn key_back(self) -> Option<char> {
         self.entry().back
@@ -175,31 +175,31 @@ impl Switch {
         (self.reach() != Reach::Steps).then(|| self.value(&Setup::new(Config::new(1))))
     }
 
-    /// Where it stands in the panel.
+    /// Its group in the panel.
     #[must_use]
     pub const fn group(self) -> SwitchGroup {
         self.entry().group
     }
 
-    /// What it is, for the help of keys and command line.
+    /// A description for the help on keys and the command line.
     #[must_use]
     pub const fn help(self) -> &'static str {
         self.entry().help
     }
 
-    /// The same in a line of the list of keys.
+    /// A shorter description for the list of keys.
     #[must_use]
     pub const fn brief(self) -> &'static str {
         self.entry().brief
     }
 
-    /// One sentence: what flipping it does to memory.
+    /// One sentence about what flipping it does to memory.
     #[must_use]
     pub const fn teaches(self) -> &'static str {
         self.entry().teaches
     }
 
-    /// Its values; empty where they are not a list.
+    /// Its values; empty if they are not a list.
     #[must_use]
     pub const fn values(self) -> &'static [&'static str] {
         match self.entry().value {
@@ -209,7 +209,7 @@ impl Switch {
         }
     }
 
-    /// The value that the flag alone stands for on the command line.
+    /// The value that the flag without a value stands for on the command line.
     #[must_use]
     pub const fn alone(self) -> Option<&'static str> {
         match self.entry().value {
@@ -228,7 +228,7 @@ impl Switch {
         }
     }
 
-    /// What may be written for it, beside its listed values.
+    /// What may be written for it besides its listed values.
     #[must_use]
     pub const fn hint(self) -> &'static str {
         match self.entry().value {
@@ -238,7 +238,7 @@ impl Switch {
         }
     }
 
-    /// True where only listed values can be given.
+    /// True if only listed values are accepted.
     #[must_use]
     pub const fn is_closed(self) -> bool {
         matches!(self.entry().value, Value::List { .. })
@@ -255,10 +255,10 @@ impl Switch {
         }
     }
 
-    /// Sets it to the value that `text` names.
+    /// Sets it to the value named by `text`.
     ///
     /// # Errors
-    /// A sentence: why that is no value of it.
+    /// A sentence that says why that is not a value.
     pub fn set(self, setup: &mut Setup, text: &str) -> Result<(), String> {
         match &self.entry().value {
             Value::List { words, set, .. } => {
@@ -274,8 +274,8 @@ impl Switch {
         Ok(())
     }
 
-    /// The position of its value in [`Switch::values`]: of a count between two of them, the next larger one; of a word that is not
-    /// listed, the last one.
+    /// The index of its value in [`Switch::values`]: for a count between two listed ones, that of the next larger one;
+    /// for a word that is not listed, the last index.
     #[must_use]
     pub fn choice(self, config: &Config) -> Choice {
         Choice(match &self.entry().value {
@@ -293,7 +293,7 @@ impl Switch {
         })
     }
 
-    /// `config` with this switch at `choice`; the same where it has no such value.
+    /// `config` with this switch at `choice`; unchanged if there is no such value.
     #[must_use]
     pub fn with(self, config: &Config, choice: Choice) -> Config {
         let mut next = *config;
@@ -301,14 +301,14 @@ impl Switch {
         match &self.entry().value {
             Value::List { set, .. } => set(&mut next, choice.0),
             Value::Count { set, .. } => set(&mut next, word.parse().unwrap_or(1)),
-            // What is listed is always taken.
+            // Listed values are always accepted.
             Value::Open { set, .. } => drop(set(&mut next, word)),
             Value::Text { .. } => {}
         }
         next
     }
 
-    /// `config` with this switch flipped: round its list, or to the next power of two.
+    /// `config` with this switch flipped: to the next value of its list, or to the next power of two.
     #[must_use]
     pub fn flipped(self, config: &Config, way: FlipDirection) -> Config {
         let values = self.values().len();
@@ -328,7 +328,7 @@ impl Switch {
         }
     }
 
-    /// Why it changes nothing in a run, where that is so.
+    /// Why it changes nothing in a run, if that is so.
     #[must_use]
     pub fn idle(self, scene: &Scene<'_>) -> Option<&'static str> {
         (self.entry().idle)(scene)
@@ -347,14 +347,14 @@ impl Serialize for Switch {
     }
 }
 
-/// A switch that stands differently in two setups.
+/// A switch whose values differ in two setups.
 pub(super) struct Difference {
     pub switch: Switch,
     pub from: Cow<'static, str>,
     pub to: Cow<'static, str>,
 }
 
-/// All switches that stand differently in two setups.
+/// All switches whose values differ in two setups.
 pub(super) fn differences(from: &Setup, to: &Setup) -> impl Iterator<Item = Difference> {
     Switch::all().filter_map(|switch| {
         let (before, after) = (switch.value(from), switch.value(to));
@@ -362,7 +362,7 @@ pub(super) fn differences(from: &Setup, to: &Setup) -> impl Iterator<Item = Diff
     })
 }
 
-/// How all switches stand: in force and wanted.
+/// The values of all switches, in force and wanted.
 #[must_use]
 pub fn settings(in_force: &Setup, wanted: &Setup, scene: &Scene<'_>) -> RunSettings {
     let setting = |switch: Switch| {

@@ -1,4 +1,4 @@
-//! The one table of switches. A new switch is one entry here: key, command line, panel, help, guide and tests read it.
+//! The table of switches. A new switch is one entry here; key, command line, panel, help, guide and tests read it.
 
 use std::borrow::Cow;
 
@@ -11,53 +11,53 @@ use vramlab_train::{
 };
 use vramlab_workload::BatchSize;
 
-/// All that is known of a switch.
+/// Everything about a switch.
 pub(super) struct SwitchEntry {
     /// Its name on the command line and in the event stream.
     pub word: &'static str,
-    /// The key that flips it to its next value, or opens a line to write it.
+    /// The key that flips it to the next value, or opens a line to write one.
     pub key: char,
-    /// The key that flips it back, where there is one.
+    /// The key that flips it to the previous value, if there is one.
     pub back: Option<char>,
     /// Its name in the panel.
     pub label: &'static str,
-    /// Where it stands in the panel.
+    /// Its group in the panel.
     pub group: super::SwitchGroup,
-    /// What it is, for the help of keys and command line.
+    /// A description for the help on keys and the command line.
     pub help: &'static str,
-    /// The same in a line of the list of keys.
+    /// A shorter description for the list of keys.
     pub brief: &'static str,
-    /// One sentence: what flipping it does to memory.
+    /// One sentence about what flipping it does to memory.
     pub teaches: &'static str,
-    /// What it can be.
+    /// Its possible values.
     pub value: Value,
-    /// Why it changes nothing in some runs.
+    /// Why it changes nothing in a run, if that is so.
     pub idle: fn(&Scene<'_>) -> Option<&'static str>,
 }
 
-/// What a switch can be.
+/// The possible values of a switch.
 pub(super) enum Value {
-    /// One of a list of words; keys go round.
+    /// One of a list of words; keys cycle through them.
     List {
         words: &'static [&'static str],
-        /// The word that the flag alone stands for on the command line.
+        /// The word that the flag without a value stands for on the command line.
         alone: Option<&'static str>,
         get: fn(&Config) -> usize,
         set: fn(&mut Config, usize),
     },
-    /// A count from 1 on; keys go through `stops`, or by powers of two where there are none.
+    /// A count of at least 1; keys go through `stops`, or by powers of two if there are none.
     Count { stops: &'static [&'static str], get: fn(&Config) -> usize, set: fn(&mut Config, usize) },
-    /// One of a list of words that keys go round, or another one.
+    /// One of a list of words that keys cycle through, or another word.
     Open {
         stops: &'static [&'static str],
-        /// The word that the flag alone stands for on the command line.
+        /// The word that the flag without a value stands for on the command line.
         alone: Option<&'static str>,
-        /// What else it can be.
+        /// What else may be written.
         hint: &'static str,
         get: fn(&Config) -> String,
         set: fn(&mut Config, &str) -> Result<(), String>,
     },
-    /// A text; its key opens a line to write it.
+    /// A text; the key opens a line to write it.
     Text {
         /// What may be written.
         hint: &'static str,
@@ -66,7 +66,7 @@ pub(super) enum Value {
     },
 }
 
-/// One of the values of a field, by the word that stands at its place.
+/// The field's value, by the word at its position in the list.
 macro_rules! one_of {
     ($values:ident of $field:ident, $words:expr) => {
         one_of!($values of $field, $words, alone None)

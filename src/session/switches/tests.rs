@@ -1,4 +1,4 @@
-//! What holds for every entry of the table, whatever it is.
+//! What holds for every entry of the table.
 
 use std::collections::BTreeSet;
 
@@ -85,7 +85,7 @@ fn checkpoints_lie_any_number_of_layers_apart() {
     assert_eq!((of("off"), of("every:3")), (vec![], vec![0, 3, 6]));
     assert_eq!((of("on"), of("every:7")), ((0..7).collect(), vec![0]));
     assert_eq!((of("reentrant"), of("reentrant:3")), (of("on"), of("every:3")));
-    // One of a person's own lies where the last of those does that keys go through.
+    // A value of a person's own counts as the last one that keys go through.
     let from = |way| {
         let config = ckpt.flipped(&set("every:3").unwrap().config, way);
         ckpt.value(&Setup::new(config)).into_owned()

@@ -1,4 +1,4 @@
-//! What was there when a history began.
+//! Memory as it was when a history began.
 
 use std::collections::HashMap;
 
@@ -12,30 +12,30 @@ use crate::types::{Action, Snapshot, TraceEntry};
 use vramlab_allocator::units::{Address, Bytes};
 use vramlab_allocator::{PoolId, Settings, pool_of, round};
 
-/// Segments that are guessed, at most: with 2 MiB each, more than any device holds.
+/// The most segments that are guessed: with 2 MiB each, more than any device holds.
 const MOST_GUESSED: u64 = 1 << 16;
 
-/// What was there when the history of a device began.
+/// Memory as it was when the history of a device began.
 #[derive(Debug)]
 pub struct Beginning {
-    /// Where it begins.
+    /// Where the history begins.
     pub begins: Begins,
-    /// Segments and held blocks.
+    /// Segments and allocated blocks.
     pub space: Space,
-    /// Ranges of expandable segments, those of later too.
+    /// Ranges of expandable segments, including those of later.
     pub ranges: Ranges,
-    /// Sizes of blocks that are there at the end, by the entry that took them.
+    /// Sizes of blocks that still exist at the end, by the index of the entry that allocated them.
     pub sizes: HashMap<usize, Bytes>,
-    /// Private pools of segments that are there at the end, by their first byte.
+    /// Private pools of segments that still exist at the end, by their first byte.
     pub pool_ids: HashMap<Address, PoolId>,
-    /// Blocks, segments and entries that can't all be true.
+    /// How many blocks, segments and entries contradict others.
     pub contradictions: u64,
-    /// Segments that nothing tells of but the blocks in them.
+    /// How many segments were guessed, because only their blocks show that they existed.
     pub guessed_segments: u64,
 }
 
 impl Beginning {
-    /// Concludes what was there from all entries and the end. Takes about as long as reading the entries once.
+    /// Concludes from all entries and the end what existed at the beginning. Takes about as long as reading the entries once.
     pub fn of(snapshot: &Snapshot, device: usize, settings: &Settings) -> Self {
         let trace = snapshot.device_trace(device);
         let mut evidence = Evidence::of(snapshot, device);
@@ -62,8 +62,8 @@ impl Beginning {
         if self.space.homes().next().is_none() {
             return Begins::First;
         }
-        // Nothing says how long the ring buffer was. People give it round lengths, and what it drops is dropped without
-        // regard to what belongs together.
+        // No file says how long the ring buffer was. People choose round lengths, and the buffer drops entries without
+        // regard to which belong together.
         let round_length = trace.len() >= 100 && (trace.len().is_multiple_of(100) || trace.len().is_power_of_two());
         let cut = trace.first().is_some_and(|entry| entry.action == Action::FreeCompleted);
         if round_length || cut { Begins::Ring } else { Begins::Late }
@@ -92,7 +92,7 @@ impl Beginning {
         }
     }
 
-    /// Places blocks from the highest down, so that each is told where the next one begins.
+    /// Places blocks from the highest down, so that the beginning of the next block is known for each.
     fn place_blocks(
         &mut self,
         mut blocks: Vec<EarlyBlock>,
@@ -104,7 +104,7 @@ impl Beginning {
         let mut doubtful = Doubtful::default();
         for block in blocks.iter().rev() {
             let lies = self.space.home(block.address).is_some();
-            // Where there is memory only later, nothing can have been.
+            // Memory that appeared only later can't have held an early block.
             let later = taken.missing(block.address.0, block.address.0 + 1).is_empty();
             if !lies && (later || !self.guess_segment(block, settings)) {
                 self.contradictions += 1;
@@ -133,7 +133,7 @@ impl Beginning {
         }
     }
 
-    /// Nothing tells of the segment around a block: one that holds just it.
+    /// Guesses a segment that holds just `block`, because nothing else tells of its segment.
     fn guess_segment(&mut self, block: &EarlyBlock, settings: &Settings) -> bool {
         let size = block.size.unwrap_or_else(|| round(block.requested, &settings.roundup_power2_divisions));
         let end = block.address.offset(size);
@@ -147,12 +147,12 @@ impl Beginning {
         added
     }
 
-    /// The private pool of what was taken at `address`, if that was still there at the end or the entry says so.
+    /// The private pool of the block or segment at the entry's address, if it still existed at the end or the entry names it.
     pub fn pool_id(&self, entry: &TraceEntry) -> PoolId {
         entry.pool.or_else(|| self.pool_ids.get(&entry.address).copied()).unwrap_or_default()
     }
 
-    /// Bytes of held blocks, pending ones included, and of segments.
+    /// The number of allocated and pending blocks, their bytes, and the bytes of segments.
     pub fn held(&self) -> (u64, Bytes, Bytes) {
         let (mut count, mut held) = (0, Bytes::ZERO);
         for (address, block) in self.space.blocks() {
@@ -163,7 +163,7 @@ impl Beginning {
         (count, held, reserved)
     }
 
-    /// True if something, then or later, belongs to a private pool.
+    /// True if something, at the beginning or later, belongs to a private pool.
     pub fn has_private_pools(&self, trace: &[TraceEntry]) -> bool {
         !self.pool_ids.is_empty()
             || self.space.homes().any(|(_, home)| home.pool_id != PoolId::DEFAULT)

@@ -1,7 +1,8 @@
-//! Blocks of which it is open how much of the memory behind them is theirs.
+//! Blocks for which it is uncertain how much of the memory behind them belongs to them.
 //!
-//! A rest that was not cut off lies behind its block, and so may free memory whose block went before the history began.
-//! While the block is held, the next one that is taken from there begins where it ends.
+//! The memory behind a block may be a rest that was not split off, or free memory of a block that was freed before the
+//! history began. If a later block is allocated there while the first is allocated, the first ends where the later one
+//! begins.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,24 +12,24 @@ use crate::types::{Action, TraceEntry};
 use vramlab_allocator::units::{Address, Bytes, MIB};
 use vramlab_allocator::{PoolKind, Settings, round};
 
-/// Blocks in doubt.
+/// The blocks in doubt.
 #[derive(Debug, Default)]
 pub struct Doubtful {
-    /// Where what may be theirs begins, by block.
+    /// Where each block's doubtful memory begins.
     blocks: HashMap<Address, Address>,
-    /// That, by its beginning: its end, and the block.
+    /// Doubtful memory by its beginning: its end, and the block before it.
     gaps: BTreeMap<Address, (Address, Address)>,
 }
 
 impl Doubtful {
-    /// Looks at a block that seems to have `size` bytes of `room`.
+    /// Examines a block that seems to occupy `size` bytes of `room`.
     pub fn consider(&mut self, block: &EarlyBlock, size: Bytes, room: Bytes, home: &Home, settings: &Settings) {
         let rounded = round(block.requested, &settings.roundup_power2_divisions);
         if home.pool == PoolKind::Small || home.range.is_some() || rounded >= room {
             return;
         }
         let oversize = rounded >= settings.max_split_size;
-        // As much as may have been left uncut; where it is less, it was.
+        // The longest rest that is not split off. Any rest shorter than that was not.
         let longest = if oversize { settings.max_non_split_rounding } else { Bytes(MIB) };
         if size == rounded || oversize {
             let begin = block.address.offset(rounded);
@@ -38,7 +39,7 @@ impl Doubtful {
         }
     }
 
-    /// Where blocks end that a later one tells of.
+    /// The ends of blocks that a later allocation reveals, as pairs of a block's address and its end.
     pub fn settle(mut self, trace: &[TraceEntry]) -> Vec<(Address, Address)> {
         let mut settled = Vec::new();
         for entry in trace {

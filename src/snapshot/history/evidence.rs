@@ -1,7 +1,6 @@
-//! What the entries of a history and the segments at its end say of what was there before the first entry.
+//! What a history's entries and the segments at its end reveal about the time before the first entry.
 //!
-//! All that is given back without having been taken was there before, and so was all that is there at the end without
-//! having been taken.
+//! A block or segment that is freed, or still exists at the end, without having been allocated existed before the first entry.
 
 use std::collections::HashMap;
 
@@ -12,21 +11,21 @@ use crate::types::{Action, Segment, Snapshot, StackId, TraceEntry};
 use vramlab_allocator::units::{Address, Bytes, StreamId};
 use vramlab_allocator::{BlockState, PoolId, PoolKind};
 
-/// A block that was taken before the first entry.
+/// A block that was allocated before the first entry.
 #[derive(Clone, Copy, Debug)]
 pub struct EarlyBlock {
     pub address: Address,
     pub requested: Bytes,
     pub stream: StreamId,
-    /// Its size, if it was there at the end.
+    /// The block's size, if it still existed at the end.
     pub size: Option<Bytes>,
-    /// Its free was requested before the first entry, and completed later.
+    /// Its free was requested before the first entry and completed later.
     pub pending: bool,
-    /// Who took it; known only of blocks that are there at the end.
+    /// Who allocated the block; known only of blocks that still exist at the end.
     pub stack: StackId,
 }
 
-/// A segment that was there before the first entry.
+/// A segment that existed before the first entry.
 #[derive(Clone, Copy, Debug)]
 pub struct EarlySegment {
     pub address: Address,
@@ -42,43 +41,43 @@ pub struct EarlyPages {
     pub start: u64,
     pub end: u64,
     pub stream: StreamId,
-    /// Known only of pages that are there at the end.
+    /// The pages' pool; known only of pages that still exist at the end.
     pub pool: Option<PoolKind>,
     pub pool_id: PoolId,
 }
 
-/// What a device's history and its end say.
+/// What a device's history and its end reveal.
 #[derive(Debug, Default)]
 pub struct Evidence {
     pub blocks: Vec<EarlyBlock>,
     pub segments: Vec<EarlySegment>,
     pub pages: Vec<EarlyPages>,
-    /// Sizes of blocks that are there at the end, by the entry that took them.
+    /// Sizes of blocks that still exist at the end, by the index of the entry that allocated them.
     pub sizes: HashMap<usize, Bytes>,
     /// Entries that map or unmap pages.
     pub page_entries: Vec<usize>,
-    /// Private pools of segments that were taken by an entry and are there at the end.
+    /// Private pools of segments that were allocated by an entry and still exist at the end.
     pub pool_ids: HashMap<Address, PoolId>,
-    /// All that the entries ever take from the driver.
+    /// All address space that the entries ever take from the driver.
     pub taken: Intervals,
-    /// Things that can't both be true.
+    /// How many entries or segments contradict others.
     pub contradictions: u64,
 }
 
-/// What an address holds. There is one for every address of a history: it is small.
+/// What lies at an address. Kept small, because there is one for every address of a history.
 #[derive(Clone, Copy, Debug)]
 enum AddressHolder {
-    /// A block that was taken by this entry.
+    /// A block that this entry allocated.
     Within(Index),
-    /// The same, its free requested.
+    /// A block that this entry allocated and whose free was requested.
     PendingWithin(Index),
-    /// The early block of this index, its free requested.
+    /// The early block of this index, whose free was requested.
     Before(Index),
-    /// A block that was completed: nothing that was there before can be.
+    /// A block whose free was completed. No early block can be here any more.
     Gone,
 }
 
-/// A place in a list. Four billion entries are more than 200 GiB.
+/// An index in a list. Four billion entries are more than 200 GiB.
 #[derive(Clone, Copy, Debug)]
 struct Index(u32);
 
@@ -106,7 +105,7 @@ impl Evidence {
         let mut entries = snapshot.device_trace(device).iter().enumerate().peekable();
         while let Some((index, entry)) = entries.next() {
             let completes = |next: &TraceEntry| next.action == Action::FreeCompleted && next.address == entry.address;
-            // Most blocks are free as soon as that is asked for: one look serves both entries.
+            // Most blocks are reusable as soon as their free is requested, so one lookup serves both entries.
             if entry.action == Action::FreeRequested
                 && entries.peek().is_some_and(|(_, next)| completes(next))
                 && reader.free(entry.address)
@@ -126,11 +125,12 @@ impl Evidence {
 #[derive(Debug, Default)]
 struct EvidenceReader {
     found: Evidence,
-    // Asked for every entry: the standard hasher would take a fifth of a replay. Seeds are random, files may be hostile.
+    // Looked up for every entry: the standard hasher would take a fifth of a replay. Seeds are random, because files
+    // may be hostile.
     blocks: HashMap<Address, AddressHolder, RandomState>,
     segments: HashMap<Address, AddressUse, RandomState>,
     mapped: Intervals,
-    /// Pages that were there before, and went back.
+    /// Pages that existed before the first entry and were unmapped later.
     unmapped: Intervals,
 }
 
@@ -190,7 +190,7 @@ impl EvidenceReader {
         }
     }
 
-    /// A block that was taken by an entry is free again. False if there is none that can be.
+    /// Frees a block that an entry allocated. Returns false if there is no such block.
     fn free(&mut self, address: Address) -> bool {
         match self.blocks.get_mut(&address) {
             Some(holder @ AddressHolder::Within(_)) => {
@@ -201,7 +201,7 @@ impl EvidenceReader {
         }
     }
 
-    /// A block that is given back was there before.
+    /// Notes a block that existed before the first entry, because it is freed without having been allocated.
     fn early(&mut self, entry: &TraceEntry, pending: bool) {
         self.blocks.insert(entry.address, AddressHolder::Before(Index::of(self.found.blocks.len())));
         self.found.blocks.push(EarlyBlock {
@@ -214,7 +214,7 @@ impl EvidenceReader {
         });
     }
 
-    /// Pages that go back, or are there at the end, without having been mapped were there before.
+    /// Notes pages that existed before the first entry, because they are unmapped, or exist at the end, without having been mapped.
     fn pages(&mut self, start: u64, end: u64, stream: StreamId, pool: Option<PoolKind>, pool_id: PoolId) {
         for (start, end) in self.unmapped.missing(start, end) {
             self.found.pages.push(EarlyPages { start, end, stream, pool, pool_id });
@@ -231,7 +231,7 @@ impl EvidenceReader {
         } else {
             match self.segments.get(&address) {
                 Some(AddressUse::Within) => {}
-                // The segments were looked at later than the history.
+                // The segments were recorded later than the history's end.
                 Some(AddressUse::Gone) => self.found.contradictions += 1,
                 None => self.found.segments.push(EarlySegment { address, size, stream, pool, pool_id }),
             }
@@ -263,8 +263,7 @@ impl EvidenceReader {
     }
 }
 
-/// The pool of a segment of which only the size is known: those of the small pool are all of one size, which none of the
-/// large pool has.
+/// The pool of a segment, by its size alone: segments of the small pool all have one size, which no segment of the large pool has.
 pub fn pool_of_segment(size: Bytes) -> PoolKind {
     if size == Bytes::mib(2) { PoolKind::Small } else { PoolKind::Large }
 }

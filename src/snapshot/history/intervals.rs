@@ -1,13 +1,13 @@
-//! Stretches of address space.
+//! Sets of address intervals.
 
 use std::collections::BTreeMap;
 
-/// Disjoint stretches, start and end.
+/// Disjoint intervals: end by start.
 #[derive(Clone, Debug, Default)]
 pub struct Intervals(BTreeMap<u64, u64>);
 
 impl Intervals {
-    /// Adds a stretch; what it touches becomes one with it.
+    /// Adds an interval and merges it with the intervals that it touches.
     pub fn insert(&mut self, start: u64, end: u64) {
         if start >= end {
             return;
@@ -23,7 +23,7 @@ impl Intervals {
         self.0.insert(first, last);
     }
 
-    /// Takes a stretch out; what sticks out of it on either side stays.
+    /// Removes an interval. The parts of other intervals outside it stay.
     pub fn remove(&mut self, start: u64, end: u64) {
         while let Some((first, last)) = self.0.range(..end).next_back().map(|(first, last)| (*first, *last)) {
             if last <= start {
@@ -40,7 +40,7 @@ impl Intervals {
         }
     }
 
-    /// The parts of a stretch that are not in it, in order.
+    /// The parts of an interval that are not in the set, in order.
     pub fn missing(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
         let mut parts = Vec::new();
         let mut at = start;

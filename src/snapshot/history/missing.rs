@@ -1,4 +1,4 @@
-//! What the file of a history can't tell, in words.
+//! What a history's file can't tell, in words.
 
 use super::beginning::Beginning;
 use crate::Begins;
@@ -6,7 +6,7 @@ use crate::types::{Action, Snapshot, StackId};
 use vramlab_allocator::Settings;
 
 impl Beginning {
-    /// How the history begins, as a sentence without a period; `None` where it begins with the first allocation.
+    /// How the history begins, as a sentence without a period; `None` if it begins with the first allocation.
     pub fn sentence(&self) -> Option<String> {
         let (blocks, held, reserved) = self.held();
         let there = match blocks {

@@ -1,17 +1,17 @@
-//! A recorded history by itself: what was there when it began, and what became of memory entry by entry.
+//! A recorded history without an allocator: what existed when it began, and what happened to memory entry by entry.
 //!
-//! A history rarely begins with the first allocation: recording was switched on later, or its ring buffer overflowed. What
-//! was there before follows from the end, backwards: all that is given back without having been taken, and all that is
-//! there at the end without having been taken, was there when the history began. As free neighbours are always one block,
-//! that is all there is to know of where free memory lay.
+//! A history rarely begins with the first allocation: recording was switched on later, or its ring buffer overflowed.
+//! What existed before follows backwards from the end: a block or segment that is freed, or still exists at the end,
+//! without having been allocated existed when the history began. As free neighbours are always one block, this
+//! determines where all free memory lay.
 //!
-//! Nothing here asks an allocator: blocks lie where the recording has them, by any allocator's rules.
+//! Nothing here asks an allocator. Blocks lie where the recording has them, whatever the allocator's rules.
 //!
-//! * [`evidence`]: what entries and the end say of the time before.
+//! * [`evidence`]: what the entries and the end reveal about the time before.
 //! * [`ranges`]: where the address ranges of expandable segments begin.
-//! * [`sizes`]: how large a block is, which a history does not say.
+//! * [`sizes`]: how large a block is, which a history does not record.
 //! * [`missing`]: what can't be known, in words.
-//! * [`doubtful`]: where what a block does not use of its memory is told apart from free memory behind it.
+//! * [`doubtful`]: tells a block's unused memory from free memory behind it.
 //! * [`space`]: memory at a moment.
 //! * [`story`]: the history, entry by entry.
 

@@ -1,7 +1,7 @@
-//! The address ranges of expandable segments: which pages belong to which, where they begin, how long their pages are.
+//! The address ranges of expandable segments: which pages belong to which range, where ranges begin, and how large pages are.
 //!
-//! A history tells of mapped pages alone. One range serves a pool of a stream, grows at the lowest address that has room,
-//! and is given up with its last page.
+//! A history records only mapped pages. A range serves one pool of one stream, grows at the lowest address that has
+//! room, and is released with its last page.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,18 +10,18 @@ use crate::types::{Action, TraceEntry};
 use vramlab_allocator::units::{Address, Bytes, StreamId};
 use vramlab_allocator::{PoolId, PoolKind, Settings, pool_of, round};
 
-/// Names a range of a history.
+/// The index of a range in a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RangeIndex(usize);
 
 impl RangeIndex {
-    /// The range of this number.
+    /// The range with this index.
     #[must_use]
     pub const fn new(index: usize) -> Self {
         Self(index)
     }
 
-    /// Its number.
+    /// The index as a number.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0
@@ -33,20 +33,20 @@ impl RangeIndex {
 pub struct Range {
     /// The lowest address that was ever mapped.
     pub base: Address,
-    /// Where the pages end that were ever mapped.
+    /// The end of the highest page that was ever mapped.
     pub end: Address,
-    /// Mapping unit.
+    /// The page size.
     pub page: Bytes,
     /// The stream whose requests it serves.
     pub stream: StreamId,
-    /// The pool that it serves.
+    /// The pool that the range serves.
     pub pool: PoolKind,
     /// Id of its private pool; (0, 0) is the default.
     pub pool_id: PoolId,
-    /// Something else lies there at some time.
+    /// The lowest address above the range at which something else ever lies.
     pub ceiling: Option<Address>,
     mapped: Bytes,
-    /// Where it begins is not in the history.
+    /// True if the history does not show where the range begins.
     early: bool,
 }
 
@@ -54,9 +54,9 @@ pub struct Range {
 #[derive(Debug, Default)]
 pub struct Ranges {
     all: Vec<Range>,
-    /// The range that each entry maps pages of.
+    /// The range whose pages each entry maps.
     by_entry: HashMap<usize, RangeIndex>,
-    /// Runs that were mapped before the first entry: start, end, range.
+    /// Runs of pages that were mapped before the first entry: start, end, range.
     pub early: Vec<(Address, Address, RangeIndex)>,
 }
 
@@ -70,7 +70,7 @@ impl Ranges {
         for (pages, pool) in pages.iter().zip(pools) {
             ranges.early_pages(pages, pool, settings);
         }
-        // Ranges that have pages now, by their first one.
+        // Ranges that have pages now, by their first page.
         let mut alive: BTreeMap<Address, usize> =
             ranges.all.iter().enumerate().map(|(index, range)| (range.base, index)).collect();
         let mut next = NextRequest::default();
@@ -95,18 +95,18 @@ impl Ranges {
         self.all.get(index.0)
     }
 
-    /// All ranges.
+    /// All ranges, with their indices.
     pub fn iter(&self) -> impl Iterator<Item = (RangeIndex, &Range)> {
         self.all.iter().enumerate().map(|(index, range)| (RangeIndex(index), range))
     }
 
-    /// The range that an entry maps pages of.
+    /// The range whose pages an entry maps.
     pub fn of_entry(&self, index: usize) -> Option<(RangeIndex, &Range)> {
         let range = *self.by_entry.get(&index)?;
         Some((range, self.get(range)?))
     }
 
-    /// Pages that were there before the first entry: of the range below, if that serves the same blocks.
+    /// Notes pages that existed before the first entry. They belong to the range below, if it serves the same blocks.
     fn early_pages(&mut self, pages: &EarlyPages, pool: PoolKind, settings: &Settings) {
         let (start, end) = (Address(pages.start), Address(pages.end));
         let page = nominal_page(pool, settings);
@@ -161,7 +161,7 @@ impl Ranges {
             range.mapped += entry.size;
             return RangeIndex(index);
         }
-        // The lowest pages of a range that is older than the history may not have been mapped when it began.
+        // The lowest pages of a range that is older than the history may not have been mapped when the history began.
         let above = alive.range(start..).next().map(|(base, index)| (*base, *index));
         if let Some((base, index)) = above
             && let Some(range) = self.all.get_mut(index)
@@ -203,7 +203,7 @@ impl Ranges {
         }
     }
 
-    /// Pages are as long as the settings say, unless a history shows shorter ones.
+    /// Decides page sizes: those of the settings, unless the history shows smaller pages.
     fn settle_pages(&mut self, trace: &[TraceEntry], entries: &[usize]) {
         let early: Vec<_> = self.early.clone();
         for (start, end, index) in early {
@@ -237,7 +237,7 @@ impl Ranges {
     }
 }
 
-/// The greatest common divisor; zero has all.
+/// The greatest common divisor; of zero and `b` it is `b`.
 const fn common(mut a: u64, mut b: u64) -> u64 {
     while b != 0 {
         (a, b) = (b, a % b);
@@ -245,7 +245,7 @@ const fn common(mut a: u64, mut b: u64) -> u64 {
     a
 }
 
-/// How much an expandable segment of a pool maps at once.
+/// How many bytes an expandable segment of a pool maps at once.
 #[must_use]
 pub const fn nominal_page(pool: PoolKind, settings: &Settings) -> Bytes {
     match pool {
@@ -254,12 +254,12 @@ pub const fn nominal_page(pool: PoolKind, settings: &Settings) -> Bytes {
     }
 }
 
-/// Where the next request of a history stands: found once for all entries before it.
+/// The index of a history's next request: found once for all entries before it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NextRequest(usize);
 
 impl NextRequest {
-    /// The pool of the request that grows at entry `at`, which is behind none asked for before.
+    /// The pool of the request that grows memory at entry `at`. Calls must come in ascending order of `at`.
     pub fn pool(&mut self, trace: &[TraceEntry], at: usize, settings: &Settings) -> Option<PoolKind> {
         let requests = |entry: &TraceEntry| matches!(entry.action, Action::Alloc | Action::Oom | Action::FreeRequested);
         if self.0 < at || self.0 == 0 {
@@ -271,13 +271,13 @@ impl NextRequest {
     }
 }
 
-/// The pool of pages of which only the size is known.
+/// The pool of pages, by their size alone.
 const fn pool_of_pages(size: Bytes, settings: &Settings) -> PoolKind {
     if size.0.is_multiple_of(settings.large_segment_size.0) { PoolKind::Large } else { PoolKind::Small }
 }
 
-/// The pools of early pages: as the end of the history says, else by the blocks that were held in them, else by their
-/// neighbours, else by their size.
+/// The pools of early pages: from the end of the history, or else from the blocks that were held in them, or else from
+/// their neighbours, or else from their size.
 fn pools_of(pages: &[EarlyPages], evidence: &Evidence, settings: &Settings) -> Vec<PoolKind> {
     let mut blocks: Vec<(u64, PoolKind)> = evidence
         .blocks
@@ -294,7 +294,7 @@ fn pools_of(pages: &[EarlyPages], evidence: &Evidence, settings: &Settings) -> V
             })
         })
         .collect();
-    // A run that touches another is of its range.
+    // A run that touches another belongs to the same range.
     for at in 1..pages.len() {
         if pages[at].start == pages[at - 1].end && pages[at].stream == pages[at - 1].stream {
             pools[at] = pools[at].or(pools[at - 1]);

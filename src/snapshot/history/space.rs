@@ -1,4 +1,4 @@
-//! Memory at a moment of a history: what came from the driver, and which blocks are held in it.
+//! Memory at one moment of a history: segments, and the blocks allocated in them.
 
 use std::collections::BTreeMap;
 
@@ -11,46 +11,46 @@ use vramlab_allocator::{BlockSnapshot, BlockState, PoolId, PoolKind, SegmentSnap
 /// A segment, or a contiguous mapped run of an expandable one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Home {
-    /// Where it ends.
+    /// The address where it ends.
     pub end: Address,
     /// The stream whose requests it serves.
     pub stream: StreamId,
     /// Whether it serves small requests or large ones.
     pub pool: PoolKind,
-    /// The private pool that it is of, or the default one.
+    /// The private pool that it belongs to, or the default one.
     pub pool_id: PoolId,
-    /// The range that it is a part of, if it is expandable.
+    /// The range that it is part of, if it is expandable.
     pub range: Option<RangeIndex>,
 }
 
 impl Home {
-    /// What decides how blocks are cut in it.
+    /// The properties that decide how blocks are split here.
     pub fn place(&self) -> BlockClass {
         BlockClass { pool: self.pool, expandable: self.range.is_some(), private: self.pool_id != PoolId::DEFAULT }
     }
 }
 
-/// A block that is held.
+/// An allocated or pending block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldBlock {
-    /// Where it ends.
+    /// The address where it ends.
     pub end: Address,
-    /// What the program asked for.
+    /// Bytes that the program asked for.
     pub requested: Bytes,
-    /// Its free was requested.
+    /// True once its free was requested.
     pub pending: bool,
-    /// Who took it, where the end of the history tells.
+    /// Who allocated it, if the end of the history tells.
     pub stack: StackId,
 }
 
 impl HeldBlock {
-    /// Whether it can be what `before` became: a block that waits does not come back to life.
+    /// True if the block can be what `before` became. A pending block can't become allocated again.
     pub fn goes_on(&self, before: &Self) -> bool {
         (self.end, self.requested) == (before.end, before.requested) && (self.pending || !before.pending)
     }
 }
 
-/// Memory at a moment.
+/// Memory at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Space {
     homes: BTreeMap<Address, Home>,
@@ -58,12 +58,12 @@ pub struct Space {
 }
 
 impl Space {
-    /// All segments and runs, by address.
+    /// All segments and mapped runs, by address.
     pub fn homes(&self) -> impl Iterator<Item = (Address, &Home)> {
         self.homes.iter().map(|(address, home)| (*address, home))
     }
 
-    /// Segments and runs.
+    /// The number of segments and mapped runs.
     pub fn home_count(&self) -> usize {
         self.homes.len()
     }
@@ -73,7 +73,7 @@ impl Space {
         self.blocks.iter().map(|(address, held)| (*address, held))
     }
 
-    /// The block that is held at `address`.
+    /// The block held at `address`.
     pub fn block(&self, address: Address) -> Option<&HeldBlock> {
         self.blocks.get(&address)
     }
@@ -89,23 +89,23 @@ impl Space {
         self.homes.range(..end).next_back().map(|(address, home)| (*address, home))
     }
 
-    /// True if nothing is there between two addresses.
+    /// True if nothing lies between two addresses.
     pub fn is_vacant(&self, start: Address, end: Address) -> bool {
         start < end && self.homes.range(..end).next_back().is_none_or(|(_, home)| home.end <= start)
     }
 
-    /// Held blocks that reach into a stretch, by address.
+    /// Held blocks that overlap an interval, by address.
     pub fn blocks_in(&self, start: Address, end: Address) -> Vec<Address> {
         let before = self.blocks.range(..start).next_back().filter(|(_, held)| held.end > start);
         before.into_iter().chain(self.blocks.range(start..end)).map(|(address, _)| *address).collect()
     }
 
-    /// True if a held block reaches into a stretch.
+    /// True if a held block overlaps an interval.
     fn is_held(&self, start: Address, end: Address) -> bool {
         self.blocks.range(..end).next_back().is_some_and(|(address, held)| *address >= start || held.end > start)
     }
 
-    /// A segment comes from the driver; false if something is there already.
+    /// Adds a segment. Returns false if something lies there already.
     pub fn add(&mut self, address: Address, home: Home) -> bool {
         let vacant = self.is_vacant(address, home.end);
         if vacant {
@@ -114,7 +114,7 @@ impl Space {
         vacant
     }
 
-    /// A segment goes back; false if there is none like it, or a block is held in it.
+    /// Removes a segment. Returns false if there is no such segment, or a block is held in it.
     pub fn remove(&mut self, address: Address, size: Bytes) -> bool {
         let end = address.offset(size);
         let fits = self.homes.get(&address).is_some_and(|home| home.end == end && home.range.is_none())
@@ -125,7 +125,7 @@ impl Space {
         fits
     }
 
-    /// Pages are mapped; false if something is there already.
+    /// Maps pages. Returns false if something lies there already.
     pub fn map(&mut self, address: Address, home: Home) -> bool {
         if !self.is_vacant(address, home.end) {
             return false;
@@ -145,7 +145,7 @@ impl Space {
         true
     }
 
-    /// Pages go back; false if they are not mapped in one piece, or a block is held in them.
+    /// Unmaps pages. Returns false if they are not mapped in one piece, or a block is held in them.
     pub fn unmap(&mut self, address: Address, size: Bytes) -> bool {
         let end = address.offset(size);
         let Some((start, home)) = self.home(address).map(|(start, home)| (start, *home)) else { return false };
@@ -170,25 +170,25 @@ impl Space {
         Some((end.distance(address), home))
     }
 
-    /// Holds a block that nothing overlaps.
+    /// Adds a block that overlaps no other.
     pub fn hold(&mut self, address: Address, held: HeldBlock) {
         self.blocks.insert(address, held);
     }
 
-    /// A held block turns out to end elsewhere.
+    /// Changes where a held block ends.
     pub fn resize(&mut self, address: Address, end: Address) {
         if let Some(held) = self.blocks.get_mut(&address) {
             held.end = end;
         }
     }
 
-    /// The size of the block that `requested` bytes at `address` are; `None` outside segments.
+    /// The size of a block for `requested` bytes at `address`; `None` outside segments.
     pub fn size(&self, address: Address, requested: Bytes, settings: &Settings) -> Option<Bytes> {
         let (room, home) = self.room(address)?;
         Some(block_size(requested, room, home.place(), settings))
     }
 
-    /// The program gives a block back; false if it holds none there.
+    /// Marks a block as pending. Returns false if no allocated block is there.
     pub fn request_free(&mut self, address: Address) -> bool {
         match self.blocks.get_mut(&address) {
             Some(held) if !held.pending => {
@@ -199,14 +199,14 @@ impl Space {
         }
     }
 
-    /// The block at an address was not given back yet after all.
+    /// Undoes [`Space::request_free`]: the block at an address is still allocated.
     pub fn take_back(&mut self, address: Address) {
         if let Some(held) = self.blocks.get_mut(&address) {
             held.pending = false;
         }
     }
 
-    /// A block can be used again; false if none waited there.
+    /// Removes a pending block. Returns false if none is there.
     pub fn complete_free(&mut self, address: Address) -> bool {
         let waits = self.blocks.get(&address).is_some_and(|held| held.pending);
         if waits {
@@ -215,8 +215,8 @@ impl Space {
         waits
     }
 
-    /// All segments that are `wanted`, with all their blocks, free ones too, which cover them. What free blocks were asked for last is not
-    /// known, and told as zero.
+    /// The `wanted` segments with all their blocks, free ones included, without gaps. The bytes that free blocks were
+    /// last asked for are unknown and given as zero.
     pub fn segments(&self, wanted: impl Fn(Address, &Home) -> bool) -> Vec<SegmentSnapshot> {
         let mut blocks = self.blocks.iter().peekable();
         let free = |from: Address, to: Address| BlockSnapshot {

@@ -1,4 +1,4 @@
-//! A history, entry by entry: what the allocator did, with the sizes of blocks that entries leave out.
+//! A history, entry by entry: what the allocator did, including the sizes of blocks, which entries leave out.
 
 use super::beginning::Beginning;
 use super::evidence::pool_of_segment;
@@ -8,7 +8,7 @@ use crate::types::{Action, StackId, TraceEntry};
 use vramlab_allocator::units::{Address, Bytes};
 use vramlab_allocator::{PoolId, Settings, TraceEvent, pool_of, round};
 
-/// A history with a position in it.
+/// A history and a position in it.
 #[derive(Debug)]
 pub struct Story<'a> {
     trace: &'a [TraceEntry],
@@ -21,7 +21,7 @@ pub struct Story<'a> {
 }
 
 impl<'a> Story<'a> {
-    /// The history from its beginning on.
+    /// The history at its beginning.
     pub fn new(trace: &'a [TraceEntry], settings: &'a Settings, beginning: &'a Beginning) -> Self {
         Self {
             trace,
@@ -34,22 +34,22 @@ impl<'a> Story<'a> {
         }
     }
 
-    /// Memory as it is now.
+    /// Memory at the position.
     pub const fn space(&self) -> &Space {
         &self.space
     }
 
-    /// Entries that were told.
+    /// How many entries have been told.
     pub const fn position(&self) -> usize {
         self.position
     }
 
-    /// Entries so far that contradict those before them. They were told as far as they can be true.
+    /// How many entries so far contradict earlier ones. They were told as far as they can be true.
     pub const fn contradictions(&self) -> u64 {
         self.contradictions
     }
 
-    /// The entry that comes next.
+    /// The next entry.
     pub fn next(&self) -> Option<&'a TraceEntry> {
         self.trace.get(self.position)
     }
@@ -59,8 +59,8 @@ impl<'a> Story<'a> {
         self.space.home(address).map(|(_, home)| home.pool_id).filter(|pool| !pool.is_default())
     }
 
-    /// What brings an allocator that holds nothing to the state at the beginning, in address order. Pages come in as many
-    /// pieces as they are mapped.
+    /// Tells the events that bring an empty allocator to the state at the beginning, in address order. Pages come in as
+    /// many pieces as they are mapped.
     pub fn prelude(&self, mut tell: impl FnMut(&TraceEvent, StackId)) {
         let mut blocks = self.space.blocks().peekable();
         for (address, home) in self.space.homes() {
@@ -76,7 +76,7 @@ impl<'a> Story<'a> {
         }
     }
 
-    /// Tells what the next entry did; false at the end.
+    /// Tells what the next entry did. Returns false at the end.
     pub fn advance(&mut self, tell: &mut impl FnMut(&TraceEvent)) -> bool {
         let Some(entry) = self.trace.get(self.position) else { return false };
         let index = self.position;
@@ -92,7 +92,7 @@ impl<'a> Story<'a> {
                 requested
             }
             Action::FreeCompleted => {
-                // A free that was not recorded.
+                // The free was not recorded.
                 if self.space.request_free(address) {
                     self.contradictions += 1;
                     tell(&TraceEvent::FreeRequested { address, requested: size, stream });
@@ -151,7 +151,7 @@ impl<'a> Story<'a> {
         let rounded = round(requested, &self.settings.roundup_power2_divisions);
         let mut fits = self.evict(address, address.offset(rounded), tell) == 0;
         if self.space.home(address).is_none() {
-            // A segment that nothing tells of: as much of it as the block shows.
+            // Nothing tells of the segment, so as much of it is added as the block shows.
             fits = false;
             let home = Home {
                 end: address.offset(rounded),
@@ -166,7 +166,7 @@ impl<'a> Story<'a> {
             tell(&self.growth(address, &home));
         }
         let Some((room, home)) = self.space.room(address).map(|(room, home)| (room, *home)) else { return false };
-        // What is there at the end says how large it is.
+        // The end of the history records the block's size.
         let known = self.beginning.sizes.get(&index).copied().filter(|size| *size >= requested && *size <= room);
         let size = known.or_else(|| self.space.size(address, requested, self.settings));
         let Some(size) = size.filter(|size| *size >= requested && *size > Bytes::ZERO) else { return false };
@@ -190,7 +190,7 @@ impl<'a> Story<'a> {
         mapped
     }
 
-    /// True if a stretch begins and ends with pages of one expandable segment.
+    /// True if an interval begins and ends with pages of one expandable segment.
     fn are_whole_pages(&self, address: Address, size: Bytes) -> bool {
         let range = self.space.home(address).and_then(|(_, home)| self.beginning.ranges.get(home.range?));
         range.is_some_and(|range| {
@@ -198,7 +198,7 @@ impl<'a> Story<'a> {
         })
     }
 
-    /// How a segment or run is made.
+    /// The event that creates a segment or run.
     fn growth(&self, address: Address, home: &Home) -> TraceEvent {
         let Home { end, stream, pool, .. } = *home;
         let size = end.distance(address);
@@ -208,7 +208,7 @@ impl<'a> Story<'a> {
         }
     }
 
-    /// Gives blocks back that the history says can't be there; how many.
+    /// Frees the blocks that can't exist according to the history. Returns how many.
     fn evict(&mut self, start: Address, end: Address, tell: &mut impl FnMut(&TraceEvent)) -> usize {
         let blocks = self.space.blocks_in(start, end);
         for &address in &blocks {
@@ -225,7 +225,7 @@ impl<'a> Story<'a> {
         blocks.len()
     }
 
-    /// Gives all segments and pages back that reach into a stretch in which the history has something new.
+    /// Releases all segments and pages that overlap an interval in which the history has something new.
     fn clear(&mut self, start: Address, end: Address, tell: &mut impl FnMut(&TraceEvent)) {
         while !self.space.is_vacant(start, end) && start < end {
             let Some((address, home)) = self

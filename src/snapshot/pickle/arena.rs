@@ -1,4 +1,4 @@
-//! Where the objects of a pickle live.
+//! Storage for the objects of a pickle.
 
 use std::collections::HashMap;
 
@@ -10,21 +10,21 @@ use super::value::Value;
 use crate::types::{Frame, FrameId, StackId, Stacks, TextId, Texts, TraceEntry};
 use vramlab_allocator::PoolId;
 
-/// What has become of a list so far.
+/// What a list has become so far.
 #[derive(Clone, Copy, Debug)]
 enum ListSlot {
     Empty,
     /// Its items, in [`Arena::lists`].
     Items(u32),
-    /// A list of frames that was not used yet.
+    /// A list of frames that has not been used yet.
     Frames(StackId),
-    /// A list of frames that some entry or block used as its stack.
+    /// A list of frames that an entry or a block used as its stack.
     Stack(StackId),
     /// Two numbers, in [`Arena::pairs_of_numbers`].
     Pair(u32),
 }
 
-/// What has become of a dictionary so far.
+/// What a dictionary has become so far.
 #[derive(Clone, Copy, Debug)]
 enum DictSlot {
     Empty,
@@ -44,18 +44,18 @@ pub struct Arena {
     pub stacks: Stacks,
     /// The trace entries in the order in which their dictionaries were completed.
     pub entries: Vec<TraceEntry>,
-    /// The memory that may still be taken, and the work that may still be asked for.
+    /// The memory that may still be taken, and the work that may still be done.
     pub budget: Budget,
     list_slots: Vec<ListSlot>,
     lists: Vec<Vec<PackedValue>>,
-    /// Lists of [`Arena::lists`] that became stacks, for the next list.
+    /// Lists in [`Arena::lists`] that became stacks and may be reused for new lists.
     spare_lists: Vec<u32>,
     dict_slots: Vec<DictSlot>,
     dicts: Vec<Vec<(PackedValue, PackedValue)>>,
-    /// A dictionary that each frame came as.
+    /// The dictionary that each frame was read from.
     frame_dicts: Vec<u32>,
     pairs_of_numbers: Vec<(PackedValue, PackedValue)>,
-    /// Where in that a pair is.
+    /// The index of each pair of numbers.
     pair_ids: HashMap<(i64, i64), u32>,
     numbers: WideNumbers,
     scratch: Vec<FrameId>,
@@ -82,19 +82,19 @@ impl Default for Arena {
     }
 }
 
-/// What a list's slot, its vector and its first growth take.
+/// Bytes for a list's slot, its vector and its first growth.
 const LIST_COST: usize = size_of::<Vec<PackedValue>>() + 4 * size_of::<PackedValue>();
-/// The same for a dictionary.
+/// Bytes for a dictionary's slot, its vector and its first growth.
 const DICT_COST: usize = size_of::<Vec<(PackedValue, PackedValue)>>() + 4 * size_of::<(PackedValue, PackedValue)>();
-/// What a frame takes in its table, and in the index of that.
+/// Bytes for a frame in its table and in the table's index.
 const FRAME_COST: usize = 4 * size_of::<Frame>() + size_of::<u32>();
-/// What a pair of numbers takes in its table, and in the index of that.
+/// Bytes for a pair of numbers in its table and in the table's index.
 const PAIR_COST: usize = 3 * size_of::<(i64, i64)>();
-/// What a text takes beside its bytes: two pointers to it, its id, two reference counts, and the room that tables keep.
+/// Bytes for a text besides its content: two pointers to it, its id, two reference counts, and the spare room of tables.
 const TEXT_COST: usize = 112;
 
 impl Arena {
-    /// `value` in four bytes.
+    /// Packs `value` into four bytes.
     pub(super) fn pack(&mut self, value: Value) -> Result<PackedValue, Problem> {
         let (packed, widened) = self.numbers.pack(value)?;
         if widened {
@@ -103,18 +103,18 @@ impl Arena {
         Ok(packed)
     }
 
-    /// The value that was packed; `None` for one that was never set.
+    /// Unpacks a value; `None` for a value that was never set.
     pub(super) fn unpack(&self, packed: PackedValue) -> Option<Value> {
         self.numbers.unpack(packed)
     }
 
-    /// Copies of the texts and the stacks as they are now; `None` where the budget does not allow them.
+    /// Copies of the current texts and stacks; `None` if the budget does not allow them.
     pub fn copies(&mut self) -> Option<(Texts, Stacks)> {
         let weight = self.texts.len() * TEXT_COST + self.stacks.weight();
         self.budget.spare(weight).then(|| (self.texts.clone(), self.stacks.clone()))
     }
 
-    /// A text.
+    /// Stores a text.
     pub(super) fn text(&mut self, text: &str) -> Result<Value, Problem> {
         self.intern(text).map(Value::Text)
     }
@@ -169,7 +169,7 @@ impl Arena {
         self.new_dict(DictSlot::Empty)
     }
 
-    /// The dictionary that will be made next.
+    /// The id of the next dictionary.
     pub(super) fn next_dict(&mut self) -> Result<PackedValue, Problem> {
         let id = u32::try_from(self.dict_slots.len()).map_err(|_| Problem::TooBig)?;
         self.pack(Value::Dict(id))
@@ -224,7 +224,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Room for the items of a list that had none.
+    /// Makes room for the items of a list that had none.
     fn give_items(&mut self, id: u32) -> Result<u32, Problem> {
         let index = match self.spare_lists.pop() {
             Some(index) => index,
@@ -283,12 +283,12 @@ impl Arena {
         Ok(())
     }
 
-    /// Makes a record of a dictionary's pairs if they are those of a trace entry or a frame.
+    /// Turns a dictionary's pairs into a record if they form a trace entry or a frame.
     fn fold(&mut self, id: u32, pairs: &[Value]) -> Result<Option<DictSlot>, Problem> {
         for key in pairs.iter().step_by(2) {
             match key {
                 Value::Text(records::ACTION) => return self.fold_entry(pairs),
-                // A single key is the first of many.
+                // A single key is the first of several calls.
                 Value::Text(records::FILENAME) if pairs.len() > 2 => {
                     let pairs = pairs.chunks_exact(2).map(|pair| (pair[0], pair[1]));
                     let Some(frame) = records::frame(pairs) else { return Ok(None) };
@@ -301,8 +301,8 @@ impl Arena {
     }
 
     fn fold_entry(&mut self, pairs: &[Value]) -> Result<Option<DictSlot>, Problem> {
-        // What is not well formed stays a plain dictionary: the message then comes from who wanted an entry, and
-        // can say which.
+        // An ill-formed entry stays a plain dictionary. The error then comes from the code that wanted an entry, which
+        // can say which one.
         let entry = match self.entry_from_pairs(pairs) {
             Ok(entry) => entry,
             Err(EntryError::Field(_)) => return Ok(None),
@@ -319,7 +319,7 @@ impl Arena {
         Ok(builder.finish()?)
     }
 
-    /// The stack that a list of frames is; `None` if it is something else.
+    /// The stack that a list of frames forms; `None` if the list holds something else.
     ///
     /// # Errors
     /// [`Problem`] when the budget is used up.
@@ -341,7 +341,7 @@ impl Arena {
             Some(ListSlot::Pair(_)) | None => return Ok(None),
         };
         let len = self.lists[index as usize].len();
-        // A list that is no stack stays one, and may be asked for again.
+        // A list that is not a stack stays a list, and may be examined again.
         self.budget.look(len)?;
         self.scratch.clear();
         for at in 0..len {
@@ -364,7 +364,7 @@ impl Arena {
         Ok(Some(stack))
     }
 
-    /// The stack of frames that were all complete when they were stored; `None` if one is something else.
+    /// The stack formed by frames that were complete when they were stored; `None` if one is something else.
     pub(super) fn stack_of_frames(
         &mut self,
         stored: impl Iterator<Item = Option<PackedValue>>,
@@ -378,17 +378,17 @@ impl Arena {
         self.scratch_stack(size_of::<FrameId>()).map(Some)
     }
 
-    /// The stack of the frames that were collected, each of which costs so many bytes.
+    /// The stack formed by the collected frames, each of which costs `each` bytes.
     fn scratch_stack(&mut self, each: usize) -> Result<StackId, Problem> {
         let (stack, new) = self.stacks.intern_stack(&self.scratch);
         if new {
-            // Beside the frames, a stack has an end and a hash.
+            // Besides its frames, a stack has an end and a hash.
             self.budget.charge(size_of::<usize>() * 6 + self.scratch.len() * each)?;
         }
         Ok(stack)
     }
 
-    /// The frame that a dictionary is whose keys came one by one.
+    /// The frame that a dictionary describes if its keys came one by one.
     fn late_frame(&mut self, dict: u32) -> Result<Option<FrameId>, Problem> {
         let Some(frame) = records::frame(self.pairs(Value::Dict(dict))?) else { return Ok(None) };
         let id = self.frame(frame, dict)?;
@@ -396,7 +396,7 @@ impl Arena {
         Ok(Some(id))
     }
 
-    /// The id of a frame that the dictionary `dict` is.
+    /// Stores a frame and returns its id. `dict` is the dictionary that it was read from.
     fn frame(&mut self, frame: Frame, dict: u32) -> Result<FrameId, Problem> {
         let (id, new) = self.stacks.intern_frame(frame);
         if new {
@@ -406,10 +406,10 @@ impl Arena {
         Ok(id)
     }
 
-    /// How many items a list has; `None` if it is no list.
+    /// How many items a list has; `None` if it is not a list.
     ///
     /// # Errors
-    /// [`Problem`] when the budget does not allow to look at all of them, which is what the length is asked for.
+    /// [`Problem`] if the budget does not allow visiting all items, which is why callers ask for the length.
     pub fn list_len(&mut self, list: Value) -> Result<Option<usize>, Problem> {
         let Value::List(id) = list else { return Ok(None) };
         let len = match self.list_slots.get(id as usize) {
@@ -423,7 +423,7 @@ impl Arena {
         Ok(Some(len))
     }
 
-    /// An item of a list; `None` for stacks, whose items are no values any more.
+    /// An item of a list; `None` for stacks, whose items are no longer values.
     #[must_use]
     pub fn item(&self, list: Value, at: usize) -> Option<Value> {
         let Value::List(id) = list else { return None };
@@ -441,7 +441,7 @@ impl Arena {
         }
     }
 
-    /// The id of a pool that a pair of numbers is.
+    /// The pool id that a pair of numbers forms.
     pub fn pool_id(&self, pair: Value) -> Option<PoolId> {
         let number = |at| match self.item(pair, at) {
             Some(Value::Int(n)) => u32::try_from(n).ok(),
@@ -450,7 +450,7 @@ impl Arena {
         Some(PoolId(number(0)?, number(1)?))
     }
 
-    /// What a dictionary holds under `key`; the last one wins, as in Python.
+    /// The value of `key` in a dictionary. The last one wins, as in Python.
     ///
     /// # Errors
     /// As [`Arena::pairs`].
@@ -462,10 +462,10 @@ impl Arena {
         Ok(found.find_map(|(_, value)| self.unpack(*value)))
     }
 
-    /// The pairs of a dictionary that is neither entry nor frame.
+    /// The pairs of a dictionary that is neither an entry nor a frame.
     ///
     /// # Errors
-    /// [`Problem`] when the budget does not allow to look at all of them.
+    /// [`Problem`] if the budget does not allow visiting all of them.
     pub fn pairs(&mut self, dict: Value) -> Result<impl Iterator<Item = (Value, Value)> + '_, Problem> {
         self.look_through(dict)?;
         Ok(self.held_pairs(dict))
@@ -488,7 +488,7 @@ impl Arena {
         }
     }
 
-    /// Where in [`Arena::entries`] a dictionary's entry stands, if it became one.
+    /// The index in [`Arena::entries`] of a dictionary that became an entry.
     #[must_use]
     pub fn entry_index(&self, dict: Value) -> Option<usize> {
         let Value::Dict(id) = dict else { return None };
@@ -498,7 +498,7 @@ impl Arena {
         }
     }
 
-    /// The entry that a plain dictionary holds: one whose keys came one by one.
+    /// The entry that a plain dictionary describes if its keys came one by one.
     ///
     /// # Errors
     /// [`EntryError`] says which key is missing or wrong.
@@ -506,7 +506,7 @@ impl Arena {
         let mut builder = EntryBuilder::default();
         let pairs = self.pairs(dict)?.count();
         for at in 0..pairs {
-            // A dictionary that is a frame of its own stack has no pairs any more once the stack is read.
+            // A dictionary that is a frame of its own stack has no pairs any more once the stack has been read.
             let Some(&(key, value)) = self.slice_of_pairs(dict).get(at) else { break };
             if let (Some(key), Some(value)) = (self.unpack(key), self.unpack(value)) {
                 builder.set(key, value, self)?;

@@ -4,17 +4,17 @@ use std::io;
 
 use thiserror::Error;
 
-/// A pickle that can't be read.
+/// Why a pickle can't be read.
 #[derive(Debug, Error)]
 #[error("byte {offset}: {problem}")]
 pub struct PickleError {
-    /// Where, in bytes from the start of the (decompressed) pickle.
+    /// The offset of the error, in bytes from the start of the (decompressed) pickle.
     pub offset: u64,
-    /// What.
+    /// What is wrong there.
     pub problem: Problem,
 }
 
-/// What was wrong at a place of a pickle.
+/// What is wrong with a pickle.
 #[derive(Debug, Error)]
 pub enum Problem {
     /// The input ended inside a value.
@@ -29,7 +29,7 @@ pub enum Problem {
          Nothing was run; pass a file written by torch.cuda.memory._dump_snapshot()."
     )]
     Executes(&'static str),
-    /// A byte that is no opcode.
+    /// A byte that is not an opcode.
     #[error("0x{0:02x} is no pickle opcode. Pass a file written by torch.cuda.memory._dump_snapshot().")]
     UnknownOpcode(u8),
     /// A protocol beyond 5.
@@ -38,22 +38,22 @@ pub enum Problem {
     /// An opcode without its operands.
     #[error("{0}. The file is damaged; copy or record it again.")]
     Malformed(&'static str),
-    /// A memo reference to nothing.
+    /// A reference to a memo entry that does not exist.
     #[error("memo entry {0} is used but was never stored. The file is damaged; copy or record it again.")]
     NoMemo(u64),
-    /// More memory than a file of its length can need.
+    /// The pickle needs more memory than a file of its length can need.
     #[error("the pickle asks for far more memory than its length explains, so reading stopped. It is not a snapshot.")]
     TooBig,
-    /// More work than a file of its length can need.
+    /// The pickle causes more work than a file of its length can need.
     #[error("the pickle asks for far more work than its length explains, so reading stopped. It is not a snapshot.")]
     TooMuchWork,
-    /// Marks within marks without end.
+    /// Too many nested marks.
     #[error("values are nested more than {0} deep. It is not a snapshot.")]
     TooDeep(usize),
-    /// A text beyond any use.
+    /// A text longer than any useful one.
     #[error("a text of {0} bytes is longer than any that a snapshot holds. It is not a snapshot.")]
     LongText(u64),
-    /// The listener wants no more of the file.
+    /// The listener does not want the rest of the file.
     #[error("nobody waited for the rest.")]
     Stopped,
 }

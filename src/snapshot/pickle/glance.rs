@@ -1,8 +1,8 @@
-//! What a snapshot has millions of, read in one look instead of opcode by opcode.
+//! Reads the records that a snapshot has millions of in one step instead of opcode by opcode.
 //!
 //! Python writes trace entries and stacks in few ways: texts and frames that it has written before are references, and
-//! what is left are small numbers. Those ways are read here straight from the bytes. All that looks different is left to
-//! the machine, which reads everything; both give the same.
+//! the rest are small numbers. These forms are read here straight from the bytes. Anything else is left to the machine,
+//! which reads everything; both give the same result.
 
 use super::arena::Arena;
 use super::error::Problem;
@@ -14,14 +14,14 @@ use super::runs::{self, RunPrefix, Runs};
 use super::value::Value;
 use crate::types::TextId;
 
-/// Why one look is not enough.
+/// Why a value could not be read in one step.
 #[derive(Debug)]
 pub enum Stop {
     /// The bytes end too early.
     Short,
-    /// The machine shall see to it.
+    /// The form is unusual; the machine must read it.
     Unusual,
-    /// Reading can't go on.
+    /// Reading can't continue.
     Problem(Box<Problem>),
 }
 
@@ -34,34 +34,34 @@ impl From<Problem> for Stop {
 impl From<EntryError> for Stop {
     fn from(error: EntryError) -> Self {
         match error {
-            // Reading it in full reports what is wrong with it.
+            // The machine reads it in full and reports what is wrong with it.
             EntryError::Field(_) => Self::Unusual,
             EntryError::Problem(problem) => problem.into(),
         }
     }
 }
 
-/// Reads entries and stacks, and remembers those that came.
+/// Reads entries and stacks in one step, and remembers the stacks.
 #[derive(Debug, Default)]
 pub struct Glance {
     runs: Runs,
-    /// What the value that was read last puts into the memo, in order.
+    /// The values that the last read value stores in the memo, in order.
     stored: Vec<PackedValue>,
-    /// The text that was written in full last: often the next one too.
+    /// The last text that was written in full. Often the next text is the same.
     last_text: TextId,
 }
 
 impl Glance {
-    /// What the value that was read last puts into the memo, in order.
+    /// The values that the last read value stores in the memo, in order.
     pub fn stored(&self) -> &[PackedValue] {
         &self.stored
     }
 
-    /// The list that `bytes` (behind the opcode that begins one) spell, and how many of them do: a stack of frames that
-    /// were all written before.
+    /// Reads a list, a stack whose frames were all written before, from `bytes`, which follow the list's first opcode.
+    /// Returns the list and how many bytes it takes.
     ///
     /// # Errors
-    /// [`Stop`] when it is none.
+    /// [`Stop`] if the bytes hold anything else.
     pub fn stack(&mut self, bytes: &[u8], memo: &Memo, arena: &mut Arena) -> Result<(Value, usize), Stop> {
         self.stored.clear();
         let mut cursor = Cursor { bytes, at: 0 };
@@ -69,10 +69,10 @@ impl Glance {
         Ok((list, cursor.at))
     }
 
-    /// The same of a dictionary: a trace entry whose first key is its action.
+    /// Like [`Glance::stack`], for a dictionary: a trace entry whose first key is its action.
     ///
     /// # Errors
-    /// [`Stop`] when it is none.
+    /// [`Stop`] if the bytes hold anything else.
     pub fn entry(&mut self, bytes: &[u8], memo: &Memo, arena: &mut Arena) -> Result<(Value, usize), Stop> {
         self.stored.clear();
         let mut cursor = Cursor { bytes, at: 0 };
@@ -86,7 +86,7 @@ impl Glance {
             return Err(Stop::Unusual);
         }
         loop {
-            // Each kind of value goes its own way to the entry: to hold any of them first would take as long as the rest.
+            // Each kind of value takes its own path into the entry. A common intermediate value would double the time.
             match cursor.peek()? {
                 op::BINGET | op::LONG_BINGET => {
                     let stored = cursor.stored(memo)?;
@@ -133,7 +133,7 @@ impl Glance {
         Ok((arena.add_entry(entry)?, cursor.at))
     }
 
-    /// Puts a value into the memo, if that is what comes next.
+    /// Stores a value in the memo, if that is the next opcode.
     fn store(&mut self, value: Value, cursor: &mut Cursor<'_>, arena: &mut Arena) -> Result<(), Stop> {
         if cursor.takes(op::MEMOIZE)? {
             self.stored.push(arena.pack(value)?);
@@ -141,7 +141,7 @@ impl Glance {
         Ok(())
     }
 
-    /// A tuple of two numbers that were just read.
+    /// A tuple of the two numbers just read.
     fn pair(&mut self, numbers: (i64, i64), cursor: &mut Cursor<'_>, arena: &mut Arena) -> Result<Value, Stop> {
         cursor.expect(op::TUPLE2)?;
         let pair = arena.pair_of(numbers)?;
@@ -164,7 +164,7 @@ impl Glance {
         let list = if cursor.takes(op::MARK)? {
             let rest = cursor.rest();
             let (stack, length) = match self.runs.find(rest) {
-                // What it refers to may not be what it was.
+                // The memo entry may have been overwritten since.
                 _ if !memo.is_lasting() => return Err(Stop::Unusual),
                 RunPrefix::Known(stack, length) => (stack, length),
                 RunPrefix::New(length) => {
@@ -195,7 +195,7 @@ fn set(builder: &mut EntryBuilder, key: TextId, value: Value, arena: &mut Arena)
     Ok(builder.set(Value::Text(key), value, arena)?)
 }
 
-/// A place in the bytes that were read ahead.
+/// A position in the bytes that were read ahead.
 #[derive(Debug)]
 struct Cursor<'a> {
     bytes: &'a [u8],
@@ -211,7 +211,7 @@ impl<'a> Cursor<'a> {
         self.bytes.get(self.at).copied().ok_or(Stop::Short)
     }
 
-    /// Passes over `opcode`, if that is what comes next.
+    /// Skips `opcode` if it comes next. Returns whether it did.
     fn takes(&mut self, opcode: u8) -> Result<bool, Stop> {
         let comes = self.peek()? == opcode;
         self.at += usize::from(comes);
@@ -234,7 +234,7 @@ impl<'a> Cursor<'a> {
         Ok(array)
     }
 
-    /// A value that was stored before.
+    /// A reference to a stored value.
     #[inline]
     fn stored(&mut self, memo: &Memo) -> Result<PackedValue, Stop> {
         let index = match self.peek()? {
@@ -251,13 +251,13 @@ impl<'a> Cursor<'a> {
         memo.get(index).ok_or(Stop::Unusual)
     }
 
-    /// A key that was stored before.
+    /// A reference to a stored key.
     #[inline]
     fn key(&mut self, memo: &Memo) -> Result<TextId, Stop> {
         self.stored(memo)?.text().ok_or(Stop::Unusual)
     }
 
-    /// A number of at most 64 bits.
+    /// A number of up to 64 bits.
     fn number(&mut self) -> Result<i64, Stop> {
         Ok(match self.peek()? {
             op::BININT1 => {
@@ -273,7 +273,7 @@ impl<'a> Cursor<'a> {
                 i64::from(i32::from_le_bytes(n))
             }
             op::LONG1 => {
-                // Eight bytes are always looked at; those behind the number are shifted out.
+                // Eight bytes are always read; those behind the number are shifted out.
                 let [_, length, n @ ..] = *self.rest().first_chunk::<10>().ok_or(Stop::Short)?;
                 let unused = match length {
                     1..=8 => 64 - 8 * u32::from(length),

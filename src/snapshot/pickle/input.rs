@@ -10,11 +10,11 @@ const STEP: usize = 64 << 10;
 
 /// Where the bytes of a pickle come from.
 pub trait PickleSource: Read {
-    /// The most bytes that may count as read, for what the pickle asks in return.
+    /// How many bytes count as read for the pickle's budget.
     fn worth(&self) -> u64;
 }
 
-/// A source each of whose bytes counts.
+/// A source whose every byte counts for the budget.
 #[derive(Debug)]
 pub struct Plain<R>(pub R);
 
@@ -30,10 +30,10 @@ impl<R: Read> PickleSource for Plain<R> {
     }
 }
 
-/// Bytes of a pickle in order.
+/// The bytes of a pickle, read in order.
 pub struct Input<'a> {
     reader: &'a mut dyn PickleSource,
-    /// As the reader said when it was last asked for bytes.
+    /// Bytes that count for the budget, as the source reported them at the last read.
     worth: u64,
     buffer: Box<[u8]>,
     start: usize,
@@ -61,13 +61,13 @@ impl<'a> Input<'a> {
         self.passed + self.start as u64
     }
 
-    /// Bytes consumed so far that count for what the pickle asks in return.
+    /// Bytes consumed so far that count for the budget.
     #[inline]
     pub fn paid(&self) -> u64 {
         self.paid_after(0)
     }
 
-    /// The same once `more` bytes have been consumed.
+    /// Like [`Input::paid`], once `more` bytes have been consumed.
     #[inline]
     pub fn paid_after(&self, more: u64) -> u64 {
         self.offset().saturating_add(more).min(self.worth)
@@ -100,13 +100,13 @@ impl<'a> Input<'a> {
         &self.buffer[self.start..self.end]
     }
 
-    /// Passes over `len` of the bytes that were read ahead.
+    /// Skips `len` of the bytes that were read ahead.
     #[inline]
     pub fn pass(&mut self, len: usize) {
         self.start = (self.start + len).min(self.end);
     }
 
-    /// Reads further ahead, by what comes in one piece. False where there is nothing more, or no room.
+    /// Reads further ahead, as much as one read returns. Returns false if there is nothing more, or no room.
     pub fn read_ahead(&mut self) -> Result<bool, Problem> {
         let further = self.end - self.start + 1;
         match self.fill(further.min(BUFFER)) {
@@ -116,7 +116,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// The next `len` bytes. What is set aside never exceeds what the input really had.
+    /// The next `len` bytes. Memory is taken only for bytes that the input really has.
     pub fn take(&mut self, len: usize) -> Result<&[u8], Problem> {
         if len <= BUFFER {
             if self.end - self.start < len {
@@ -136,7 +136,7 @@ impl<'a> Input<'a> {
         Ok(&self.scratch)
     }
 
-    /// Passes over `len` bytes.
+    /// Skips `len` bytes.
     pub fn skip(&mut self, mut len: u64) -> Result<(), Problem> {
         while len > 0 {
             let part = usize::try_from(len).unwrap_or(STEP).min(STEP);

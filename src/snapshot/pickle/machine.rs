@@ -1,4 +1,4 @@
-//! The stack machine that a pickle is a program for.
+//! The stack machine that executes a pickle's opcodes.
 
 use super::PickleListener;
 use super::arena::Arena;
@@ -16,19 +16,19 @@ const MAX_TEXT: u64 = 16 << 20;
 
 /// The machine: a stack of values, the marks on it, and the memo.
 ///
-/// It reads from any [`PickleSource`] through one pointer, a quarter of a megabyte at a time: generic over it, the machine would be
-/// compiled for each way in which a file may be packed and opened.
+/// The machine reads from any [`PickleSource`] through a pointer, a quarter of a megabyte at a time. If it were generic
+/// over the source, it would be compiled once for each way in which a file may be packed and opened.
 pub struct Machine<'a, L> {
     input: Input<'a>,
     arena: Arena,
     stack: Vec<Value>,
-    /// The most the stack ever held: that much has been charged for.
+    /// The greatest depth of the stack so far, which has been charged to the budget.
     charged_stack: usize,
     marks: Vec<usize>,
     memo: Memo,
     glance: Glance,
     listener: &'a mut L,
-    /// Entries that there were when it last heard of them.
+    /// How many entries there were when the listener was last called.
     heard: usize,
 }
 
@@ -47,7 +47,7 @@ impl<'a, L: PickleListener> Machine<'a, L> {
         }
     }
 
-    /// Runs to STOP: the objects, the top value, and the offset behind it.
+    /// Runs to STOP. Returns the objects, the top value, and the offset behind it.
     pub fn run(mut self) -> Result<(Arena, Value, u64), PickleError> {
         loop {
             let offset = self.input.offset();
@@ -62,7 +62,7 @@ impl<'a, L: PickleListener> Machine<'a, L> {
         }
     }
 
-    /// Executes one opcode; at STOP, the top of the stack.
+    /// Executes one opcode. Returns the top of the stack at STOP.
     #[inline]
     fn step(&mut self) -> Result<Option<Value>, Problem> {
         let opcode = self.input.byte()?;
@@ -131,7 +131,7 @@ impl<'a, L: PickleListener> Machine<'a, L> {
         Ok(None)
     }
 
-    /// Reads a value of which the first opcode was read, if one look is enough for it.
+    /// Reads a value whose first opcode has been read, if it can be read in one step.
     #[inline]
     fn glance(&mut self, read: Look) -> Result<bool, Problem> {
         for _ in 0..LOOKS {
@@ -155,7 +155,7 @@ impl<'a, L: PickleListener> Machine<'a, L> {
         Ok(false)
     }
 
-    /// The opcodes that a large snapshot has few of.
+    /// Executes the opcodes that are rare in large snapshots.
     fn rare_step(&mut self, opcode: u8) -> Result<(), Problem> {
         self.arena.budget.set_read(self.input.paid());
         match opcode {
@@ -165,7 +165,7 @@ impl<'a, L: PickleListener> Machine<'a, L> {
                     return Err(Problem::Protocol(protocol));
                 }
             }
-            // A frame is only a hint on how much to read ahead.
+            // A frame is only a hint about how much to read ahead.
             op::FRAME => self.input.skip(8)?,
             op::SETITEM => {
                 let from = self.index_of_top(2)?;
@@ -338,7 +338,7 @@ impl<'a, L: PickleListener> Machine<'a, L> {
         self.stack.len().checked_sub(count).ok_or(UNDERFLOW)
     }
 
-    /// The value under stack index `from`: the container that is filled.
+    /// The value under stack index `from`: the container being filled.
     #[inline]
     fn below(&self, from: usize) -> Result<Value, Problem> {
         from.checked_sub(1).and_then(|index| self.stack.get(index)).copied().ok_or(UNDERFLOW)
@@ -372,7 +372,7 @@ impl<'a, L: PickleListener> Machine<'a, L> {
         Ok(())
     }
 
-    /// A list of the top `count` values in their place.
+    /// Replaces the top `count` values by a list of them.
     fn tuple(&mut self, count: usize) -> Result<(), Problem> {
         let from = self.index_of_top(count)?;
         let list = self.arena.empty_list()?;
@@ -389,7 +389,7 @@ impl<'a, L: PickleListener> Machine<'a, L> {
         let bytes = self.input.take(len)?;
         let text = match std::str::from_utf8(bytes) {
             Ok(text) => self.arena.text(text)?,
-            // Python writes what it can't encode (surrogates from undecodable paths) as invalid UTF-8.
+            // Python writes text that it can't encode (surrogates from undecodable paths) as invalid UTF-8.
             Err(_) => self.arena.text(&String::from_utf8_lossy(bytes))?,
         };
         self.push(text)
@@ -411,10 +411,10 @@ impl<'a, L: PickleListener> Machine<'a, L> {
     }
 }
 
-/// Looks at one value, with more bytes ahead each time. Of a file the second has all that one value needs.
+/// The most attempts to read one value, each with more bytes ahead. For files the second attempt has all that one value needs.
 const LOOKS: u32 = 8;
 
-/// A value and its length in the bytes ahead.
+/// A function that reads one value and its length from the bytes ahead.
 type Look = fn(&mut Glance, &[u8], &Memo, &mut Arena) -> Result<(Value, usize), Stop>;
 
 const UNDERFLOW: Problem = Problem::Malformed("an opcode needs a value that is not there");
@@ -423,7 +423,7 @@ const NO_NUMBER: Problem = Problem::Malformed("a number has no digits");
 /// A little-endian two's-complement number of any length.
 fn long(bytes: &[u8]) -> Value {
     let significant = match bytes {
-        // Python adds a zero byte where the highest bit would read as a sign.
+        // Python adds a zero byte if the highest bit would read as a sign.
         [rest @ .., 0] if rest.len() == 8 => rest,
         _ => bytes,
     };
@@ -447,7 +447,7 @@ fn decimal(line: &[u8]) -> Result<Value, Problem> {
     Ok(i64::try_from(n).map(Value::Int).or_else(|_| u64::try_from(n).map(Value::Unsigned)).unwrap_or(Value::Opaque))
 }
 
-/// Python's encoding of texts in protocol 0: Latin-1, and `\uXXXX` or `\UXXXXXXXX` for what that lacks.
+/// Decodes Python's encoding of texts in protocol 0: Latin-1, and `\uXXXX` or `\UXXXXXXXX` for other characters.
 fn raw_unicode_escape(line: &[u8]) -> String {
     let mut text = String::with_capacity(line.len());
     let mut rest = line;

@@ -1,4 +1,4 @@
-//! The memo: what a pickle may refer to again by number.
+//! The memo: values that a pickle may refer to again by number.
 
 use super::budget::Budget;
 use super::error::Problem;
@@ -8,17 +8,17 @@ use super::packed::PackedValue;
 #[derive(Debug, Default)]
 pub struct Memo {
     values: Vec<PackedValue>,
-    /// A number was used twice, which Python's writer never does.
+    /// True if a number was used twice, which Python's writer never does.
     overwritten: bool,
 }
 
 impl Memo {
-    /// The next number: that of [`Memo::push`].
+    /// The number that the next [`Memo::push`] stores under.
     pub const fn next(&self) -> u64 {
         self.values.len() as u64
     }
 
-    /// What was stored; [`PackedValue::UNSET`] or `None` where nothing was.
+    /// The value stored under `index`; [`PackedValue::UNSET`] or `None` if there is none.
     #[inline]
     pub fn get(&self, index: u64) -> Option<PackedValue> {
         self.values.get(usize::try_from(index).ok()?).copied()
@@ -53,7 +53,7 @@ impl Memo {
         Ok(())
     }
 
-    /// True while a number means the same from its first use on.
+    /// True as long as no number has changed its meaning.
     pub const fn is_lasting(&self) -> bool {
         !self.overwritten
     }

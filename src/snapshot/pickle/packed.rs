@@ -34,15 +34,15 @@ enum Wide {
 pub struct PackedValue(u32);
 
 impl PackedValue {
-    /// No value at all: a memo entry that was never stored.
+    /// No value: a memo entry that was never stored.
     pub const UNSET: Self = Self(CONSTANT << PAYLOAD_BITS | UNSET);
 
-    /// The text that it is, if it is one.
+    /// The value's text id, if it is a text.
     pub fn text(self) -> Option<TextId> {
         (self.0 >> PAYLOAD_BITS == TEXT).then_some(TextId(self.0 & PAYLOAD_MASK))
     }
 
-    /// The id of the list that it is, if it is one.
+    /// The value's list id, if it is a list.
     pub fn list(self) -> Option<u32> {
         (self.0 >> PAYLOAD_BITS == LIST).then_some(self.0 & PAYLOAD_MASK)
     }
@@ -53,10 +53,10 @@ impl PackedValue {
 pub struct WideNumbers(Vec<Wide>);
 
 impl WideNumbers {
-    /// Bytes that packing one more number can take.
+    /// Bytes that one more packed number can take.
     pub const COST: usize = size_of::<Wide>();
 
-    /// `value` in four bytes; true if a wide number was added for it.
+    /// Packs `value` into four bytes. Also returns true if a wide number was added for it.
     ///
     /// # Errors
     /// [`Problem::TooBig`] beyond 2²⁹ objects of one kind.

@@ -1,4 +1,4 @@
-//! What a snapshot has millions of, as compact records: how a dictionary becomes a trace entry or a frame.
+//! Compact records for what a snapshot has millions of: how a dictionary becomes a trace entry or a frame.
 
 use super::error::Problem;
 use super::value::Value;
@@ -9,7 +9,7 @@ use vramlab_allocator::units::{Address, Bytes, StreamId};
 
 /// The empty text, which [`TextId::default`] is.
 const EMPTY: TextId = TextId(0);
-/// The words of [`Action::KNOWN`] follow, then [`KEYS`].
+/// The words of [`Action::KNOWN`] come first, then [`KEYS`].
 const FIRST_ACTION: u32 = 1;
 const FIRST_KEY: u32 = FIRST_ACTION + Action::KNOWN.len() as u32;
 /// Keys of entries and frames, in the order of the constants below.
@@ -56,19 +56,19 @@ pub fn known_texts() -> Texts {
     texts
 }
 
-/// Who knows what a list is.
+/// Answers what the lists of a pickle stand for.
 pub trait Objects {
-    /// The stack that a list of frames is; `None` if it is something else.
+    /// The stack that a list of frames forms; `None` if the list holds something else.
     ///
     /// # Errors
     /// [`Problem`] when the budget is used up.
     fn stack(&mut self, list: Value) -> Result<Option<StackId>, Problem>;
 
-    /// The id of a pool that a pair of numbers is.
+    /// The pool id that a pair of numbers forms.
     fn pool_id(&self, pair: Value) -> Option<PoolId>;
 }
 
-/// Why a dictionary is no trace entry: which key, and what was expected.
+/// Why a dictionary is not a trace entry: which key, and what was expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldError {
     /// The key.
@@ -77,12 +77,12 @@ pub struct FieldError {
     pub expected: &'static str,
 }
 
-/// Why an entry can't be had.
+/// Why an entry can't be read.
 #[derive(Debug)]
 pub enum EntryError {
-    /// The dictionary is none.
+    /// The dictionary is not an entry.
     Field(FieldError),
-    /// Reading can't go on.
+    /// Reading can't continue.
     Problem(Problem),
 }
 
@@ -127,10 +127,10 @@ impl From<TraceEntry> for EntryBuilder {
 }
 
 impl EntryBuilder {
-    /// Takes one key, whose value is one of `objects`. Unknown keys and keys that are no text are passed over.
+    /// Sets one key to a value, which is one of `objects`. Ignores unknown keys and keys that are not texts.
     ///
     /// # Errors
-    /// [`EntryError`] when a known key holds something else than it should.
+    /// [`EntryError`] if a known key has a value of the wrong kind.
     #[inline(always)]
     pub fn set(&mut self, key: Value, value: Value, objects: &mut impl Objects) -> Result<(), EntryError> {
         let Value::Text(key) = key else { return Ok(()) };
@@ -161,7 +161,7 @@ impl EntryBuilder {
     /// The entry.
     ///
     /// # Errors
-    /// [`FieldError`] when it has no action or no size.
+    /// [`FieldError`] if the entry has no action or no size.
     pub fn finish(self) -> Result<TraceEntry, FieldError> {
         Ok(TraceEntry {
             action: self.action.ok_or(FieldError { key: "action", expected: "a text" })?,
@@ -183,7 +183,7 @@ fn action(word: TextId) -> Action {
     }
 }
 
-/// A number of at least zero. Raw pointers that were written as negative 64-bit numbers are read as what they were.
+/// A number of at least zero. Raw pointers that were written as negative 64-bit numbers get their original value.
 pub fn unsigned(key: &'static str, value: Value) -> Result<u64, FieldError> {
     match value {
         Value::Int(n) => Ok(n.cast_unsigned()),
@@ -192,7 +192,7 @@ pub fn unsigned(key: &'static str, value: Value) -> Result<u64, FieldError> {
     }
 }
 
-/// An address or a size: no device has more than 2⁵⁷ bytes of address space, so that their sums can't overflow.
+/// An address or a size. No device has more than 2⁵⁷ bytes of address space, so sums of accepted values can't overflow.
 pub fn memory(key: &'static str, value: Value) -> Result<u64, FieldError> {
     match value {
         Value::Int(n) if (0..1 << 57).contains(&n) => Ok(n.cast_unsigned()),
@@ -200,7 +200,7 @@ pub fn memory(key: &'static str, value: Value) -> Result<u64, FieldError> {
     }
 }
 
-/// A size; a request that failed can have been for more than any device has.
+/// A size. A failed request can be larger than any device.
 fn size(value: Value) -> Result<u64, FieldError> {
     match value {
         Value::Int(n) if n >= 1 << 57 => Ok((1 << 57) - 1),
@@ -209,7 +209,7 @@ fn size(value: Value) -> Result<u64, FieldError> {
     }
 }
 
-/// The frame that a dictionary's pairs describe, if they do.
+/// The frame that a dictionary's pairs describe; `None` if they describe none.
 pub fn frame(pairs: impl Iterator<Item = (Value, Value)>) -> Option<Frame> {
     let mut filename = None;
     let mut name = EMPTY;
@@ -219,7 +219,7 @@ pub fn frame(pairs: impl Iterator<Item = (Value, Value)>) -> Option<Frame> {
             (Value::Text(FILENAME), Value::Text(text)) => filename = Some(text),
             (Value::Text(NAME), Value::Text(text)) => name = text,
             (Value::Text(LINE), Value::Int(n)) => line = u32::try_from(n).unwrap_or(0),
-            // Code that torch.compile made has the line -1, written without its sign; of some nothing is known.
+            // Code generated by torch.compile has the line -1, written without its sign; for some code the line is unknown.
             (Value::Text(LINE), Value::Unsigned(_) | Value::None) => line = 0,
             (Value::Text(NAME), Value::None) => name = EMPTY,
             (Value::Text(FILENAME), Value::None) => filename = Some(EMPTY),

@@ -1,8 +1,8 @@
-//! Stacks by the bytes that spell them.
+//! Stacks by the bytes that encode them.
 //!
-//! A pickle spells a stack as a run of references to frames that it has stored before, so that the same stack is the same
-//! bytes. A program that repeats itself, as training does, asks from the same places in the same order: which run comes
-//! next is mostly known before it is looked at.
+//! A pickle encodes a stack as a run of references to frames that it stored before, so the same stack has the same
+//! bytes. A program that repeats itself, as training does, allocates from the same places in the same order, so the
+//! next run is usually known before it is read.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -12,37 +12,37 @@ use super::error::Problem;
 use super::opcode as op;
 use crate::types::StackId;
 
-/// Bytes of runs that are kept; stacks beyond are spelled out each time they come.
+/// Bytes of runs that are kept. Further stacks are decoded each time they come.
 const KEPT: usize = 16 << 20;
 
-/// A run of references to stored values, with the opcode that ends it.
+/// A run of references to stored values, including the opcode that ends it.
 #[derive(Clone, Copy, Debug)]
 struct ReferenceRun {
     start: usize,
     end: usize,
     stack: StackId,
-    /// The one that came after it last time.
+    /// The index of the run that followed this one last time.
     next: usize,
 }
 
-/// The runs that came so far.
+/// The runs read so far.
 #[derive(Debug, Default)]
 pub struct Runs {
-    /// Of all runs, one after the other.
+    /// The bytes of all runs, one after the other.
     bytes: Vec<u8>,
     runs: Vec<ReferenceRun>,
     by_hash: HashMap<u64, usize>,
     last: usize,
 }
 
-/// What bytes begin with.
+/// What a sequence of bytes begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunPrefix {
-    /// A run that came before, of this length.
+    /// A known run: its stack and its length in bytes.
     Known(StackId, usize),
-    /// A run of this length that did not.
+    /// A new run of this length.
     New(usize),
-    /// A run that goes on beyond the bytes.
+    /// A run that continues beyond the bytes.
     Short,
     /// Something else.
     Other,
@@ -72,7 +72,7 @@ impl Runs {
         RunPrefix::Known(run.stack, length)
     }
 
-    /// Remembers a run, if there is room for more.
+    /// Remembers a run, if there is room for it.
     ///
     /// # Errors
     /// [`Problem`] when the budget is used up.
@@ -102,7 +102,7 @@ fn hash(run: &[u8]) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one(run)
 }
 
-/// How long the run is that `bytes` begin with.
+/// The length of the run that `bytes` begin with.
 fn length(bytes: &[u8]) -> Result<usize, RunPrefix> {
     let mut at = 0;
     loop {

@@ -1,4 +1,4 @@
-//! What the machine of pickles computes with.
+//! The values that the pickle machine computes with.
 
 use crate::types::TextId;
 
@@ -21,12 +21,12 @@ pub enum Value {
     List(u32),
     /// A dictionary.
     Dict(u32),
-    /// Something that snapshots have no use for: bytes, sets, numbers beyond 64 bits. Its content is not kept.
+    /// Something that snapshots don't use: bytes, sets, numbers beyond 64 bits. Its content is not kept.
     Opaque,
 }
 
 impl Value {
-    /// What it is, for messages.
+    /// The kind of value, for messages.
     #[must_use]
     pub const fn kind(self) -> &'static str {
         match self {

@@ -1,9 +1,9 @@
-//! Entries of private pools, which are no decisions of the default ones.
+//! Leaves out entries of private pools, which are not decisions of the default pools.
 //!
-//! CUDA graphs and `torch.cuda.use_mem_pool` direct requests to pools of their own. They share nothing with the default
-//! pools but the driver, so that these are replayed as if the others were not there. Which pool a segment belongs to stands
-//! at the end of the history, and in entries of PyTorch 2.12 and later; of a segment that is gone by then the replay of the
-//! default pools tells: where they go on as recorded without it, it was none of theirs.
+//! CUDA graphs and `torch.cuda.use_mem_pool` direct requests to private pools. These share nothing with the default
+//! pools but the driver, so the default pools are replayed as if private ones did not exist. The end of the history,
+//! and entries of PyTorch 2.12 and later, say which pool a segment belongs to. For a segment that is gone by then, the
+//! replay decides: if the default pools go on as recorded without the segment, it was not theirs.
 
 use std::collections::HashSet;
 
@@ -12,29 +12,29 @@ use crate::types::{Action, TraceEntry};
 use vramlab_allocator::units::Address;
 use vramlab_allocator::{PoolId, Settings, TraceEvent};
 
-/// Segments that are gone at the end, and taken for private ones.
+/// Segments that are gone at the end, and are assumed to be private.
 #[derive(Clone, Debug, Default)]
 pub struct PrivateSegments {
-    /// By the entry that takes them.
+    /// The index of the entry that allocates each segment.
     pub taken: HashSet<usize>,
-    /// By their first byte, if they were there when the history began.
+    /// The first byte of each segment that existed when the history began.
     pub early: HashSet<Address>,
 }
 
-/// The entries of the default pools, and where they stand.
+/// The entries of the default pools, and their indices in the trace.
 #[derive(Debug)]
 pub struct DefaultPoolEntries {
     pub entries: Vec<TraceEntry>,
-    /// The index of each in the whole trace.
+    /// The index of each entry in the whole trace.
     places: Vec<usize>,
 }
 
 impl DefaultPoolEntries {
-    /// Leaves out what lies in private segments, and in those taken for such.
+    /// Leaves out the entries in private segments, and in segments assumed to be private.
     pub fn of(trace: &[TraceEntry], settings: &Settings, beginning: &Beginning, guessed: &PrivateSegments) -> Self {
         let mut story = Story::new(trace, settings, beginning);
         let mut ours = Self { entries: Vec::new(), places: Vec::new() };
-        // Segments that are taken for private ones, while they are there.
+        // Existing segments that are assumed to be private.
         let mut aside = guessed.early.clone();
         let mut last_request_aside = false;
         for (index, entry) in trace.iter().enumerate() {
@@ -69,14 +69,14 @@ impl DefaultPoolEntries {
         ours
     }
 
-    /// Where an entry stands in the whole trace.
+    /// The index of an entry in the whole trace.
     pub fn place(&self, index: usize) -> usize {
         self.places.get(index).copied().unwrap_or_else(|| self.places.last().map_or(0, |last| last + 1))
     }
 }
 
 impl PrivateSegments {
-    /// Takes the segment for a private one that an entry which did not fit is about; false if it can't be one.
+    /// Assumes that the segment of an entry that did not match is private. Returns false if it can't be.
     pub fn suspect(&mut self, trace: &[TraceEntry], beginning: &Beginning, place: usize) -> bool {
         let Some(entry) = trace.get(place) else { return false };
         let around = |other: &TraceEntry| {
@@ -93,7 +93,7 @@ impl PrivateSegments {
             },
         };
         let names_it = taken.is_some_and(|taken| trace[taken].pool.is_some());
-        // A segment at the end says itself what it is, unless another one lay there before.
+        // A segment at the end names its own pool, unless another segment lay there before.
         let freed_since = trace[taken.unwrap_or(0)..]
             .iter()
             .any(|other| other.action == Action::SegmentFree && other.address == address);

@@ -1,8 +1,8 @@
-//! How much memory the recorded device has, as far as addresses tell.
+//! How much memory the recorded device has, as far as addresses reveal it.
 //!
-//! No snapshot names it, and where segments are expandable it decides: each range of addresses spans nine eighths of it.
-//! A range ends before all that lies above it while it exists, so that the nearest neighbour bounds the device's memory
-//! from above. As the driver puts ranges next to each other, the bound of a history with two of them is close.
+//! No snapshot records the device's memory, but it matters for expandable segments: each address range spans nine
+//! eighths of it. A range ends before everything that lies above it while it exists, so the nearest neighbour above
+//! gives an upper bound. As the driver places ranges next to each other, a history with two ranges gives a close bound.
 
 use std::collections::BTreeMap;
 
@@ -10,15 +10,15 @@ use crate::types::{Action, TraceEntry};
 use vramlab_allocator::units::{Address, Bytes, StreamId};
 use vramlab_allocator::{Seed, Settings, largest_device};
 
-/// Device memory where it is unknown and addresses don't bound it either: more than any device has.
+/// The assumed device memory if it is unknown and addresses give no bound either: more than any device has.
 pub const UNKNOWN: Bytes = Bytes::gib(1024);
 
-/// What the addresses of expandable segments say.
+/// What the addresses of expandable segments reveal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RangeFacts {
-    /// The farthest that one reaches from its beginning.
+    /// The longest distance from a range's beginning to its last page.
     reach: Bytes,
-    /// No range is longer, as something else lay there; `None` where nothing lay above any.
+    /// An upper bound for the length of ranges, as something else lay above; `None` if nothing lay above any range.
     longest: Option<Bytes>,
 }
 
@@ -26,12 +26,12 @@ pub struct RangeFacts {
 #[derive(Clone, Copy, Debug)]
 struct CardRange {
     stream: StreamId,
-    /// Where the pages that were mapped so far end.
+    /// Where the pages mapped so far end.
     end: Address,
     mapped: Bytes,
 }
 
-/// What exists at a moment.
+/// Segments and ranges that exist at one moment.
 #[derive(Debug, Default)]
 struct CardSpace {
     ranges: BTreeMap<Address, CardRange>,
@@ -41,7 +41,7 @@ struct CardSpace {
 }
 
 impl RangeFacts {
-    /// What a history says that begins with `seed`; `None` if nothing in it is expandable.
+    /// What a history that begins with `seed` reveals; `None` if it has no expandable segments.
     pub fn of(seed: &Seed, trace: &[TraceEntry]) -> Option<Self> {
         if seed.ranges.is_empty() && !trace.iter().any(|entry| entry.action == Action::SegmentMap) {
             return None;
@@ -65,16 +65,16 @@ impl RangeFacts {
         Some(Self { reach: space.reach, longest: space.longest })
     }
 
-    /// The most memory that the device can have; `None` where addresses do not bound it.
+    /// The most memory that the device can have; `None` if addresses give no bound.
     pub fn bound(self) -> Option<Bytes> {
-        // A history whose ranges are longer than the room they have contradicts itself: nothing follows from it.
+        // If ranges are longer than the room they have, the history contradicts itself and nothing follows from it.
         let longest = self.longest.filter(|longest| *longest >= self.reach)?;
         let largest = (u128::from(longest.0) * 8).div_ceil(9);
         Some(Bytes(u64::try_from(largest).unwrap_or(u64::MAX)))
     }
 
-    /// A device whose ranges have room wherever the history has one, whichever pool they serve; as good as the recorded
-    /// one, unless a range of that ran full.
+    /// A device whose ranges, of either pool, fit wherever the history has a range. It behaves like the recorded device,
+    /// unless a range there ran full.
     pub fn device(self, settings: &Settings) -> Bytes {
         let fitting = self.bound().and(self.longest).map(|longest| largest_device(longest, settings));
         fitting.map_or(UNKNOWN, |device| device.min(UNKNOWN))
@@ -82,7 +82,7 @@ impl RangeFacts {
 }
 
 impl CardSpace {
-    /// What was there when the history began.
+    /// Adds the segments and ranges that existed when the history began.
     fn begin(&mut self, seed: &Seed) {
         for range in &seed.ranges {
             self.bound_below(range.base);
@@ -106,7 +106,7 @@ impl CardSpace {
     fn map(&mut self, entry: &TraceEntry) {
         let end = entry.address.offset(entry.size);
         let below = self.ranges.range_mut(..=entry.address).next_back();
-        // Ranges grow at the lowest address that has room: a map beyond what was ever mapped begins a new one.
+        // Ranges grow at the lowest address that has room, so a map beyond every page ever mapped begins a new range.
         if let Some((base, range)) =
             below.filter(|(_, range)| range.stream == entry.stream && entry.address <= range.end)
         {
@@ -125,7 +125,7 @@ impl CardSpace {
         self.reach = self.reach.max(entry.size);
     }
 
-    /// Pages go back, and a range with its last.
+    /// Unmaps pages, and removes the range with its last page.
     fn unmap(&mut self, entry: &TraceEntry) {
         let Some((base, range)) = self.ranges.range_mut(..=entry.address).next_back() else { return };
         let base = *base;
@@ -135,7 +135,7 @@ impl CardSpace {
         }
     }
 
-    /// Something new lies at `address`: the range below ends there at the latest.
+    /// Notes that something new lies at `address`: the range below ends there at the latest.
     fn bound_below(&mut self, address: Address) {
         if let Some((base, _)) = self.ranges.range(..address).next_back() {
             self.bound(address.distance(*base));
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(largest(&[(SegmentMap, next, 20), (SegmentMap, BASE, 2)]), bound);
         assert_eq!(largest(&[(SegmentMap, BASE, 20), (SegmentAlloc, next, 2)]), bound);
         assert_eq!(largest(&[(SegmentAlloc, next, 2), (SegmentMap, BASE, 20)]), bound);
-        // Growth is no neighbour, nor is what was gone before.
+        // Growth is not a neighbour, and neither is something that is already gone.
         assert_eq!(largest(&[(SegmentMap, BASE, 20), (SegmentMap, BASE + 20 * MIB, 20)]), None);
         assert_eq!(largest(&[(SegmentAlloc, next, 2), (SegmentFree, next, 2), (SegmentMap, BASE, 20)]), None);
         assert_eq!(largest(&[(SegmentMap, next, 20), (SegmentUnmap, next, 20), (SegmentMap, BASE, 20)]), None);

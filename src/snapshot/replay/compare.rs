@@ -1,4 +1,4 @@
-//! Blocks and statistics at the end of a history.
+//! Comparison of blocks and statistics at the end of a history.
 
 use super::conditions::{Conditions, SYNCHRONISATIONS, Statistics};
 use super::observer::Observer;
@@ -12,28 +12,28 @@ use vramlab_allocator::{BlockSnapshot, BlockState, Seed, SegmentSnapshot};
 /// What can be compared at the end.
 #[derive(Clone, Copy, Debug)]
 pub struct Comparable {
-    /// Our allocator is where PyTorch's was.
+    /// Blocks: our allocator is at the moment of the snapshot.
     pub blocks: bool,
-    /// The statistics are of that moment, and count nothing else.
+    /// Statistics: they are of that moment, and count nothing else.
     pub statistics: bool,
-    /// The history begins with the first allocation, so that what adds up since then agrees too.
+    /// Sums since the start: the history begins with the first allocation.
     pub since_the_first: bool,
-    /// What free blocks were asked for last is known.
+    /// The bytes that free blocks were last asked for are known.
     pub stale: bool,
 }
 
-/// A history that was replayed.
+/// A replayed history.
 #[derive(Debug)]
 pub struct FinishedReplay<'a> {
     pub snapshot: &'a Snapshot,
-    /// What was replayed of it.
+    /// The entries that were replayed.
     pub entries: &'a [TraceEntry],
-    /// What that began with.
+    /// What the replay began with.
     pub seed: &'a Seed,
     pub ambiguous: AmbiguousRetries,
 }
 
-/// Adds what the end of the history shows. After a mismatch our allocator is not where PyTorch's was, so that nothing
+/// Compares the state at the end. After a mismatch our allocator is in a different state than PyTorch's, so nothing
 /// counts as matched.
 pub fn finish<O: Observer>(
     report: &mut DeviceReport,
@@ -75,7 +75,7 @@ pub fn finish<O: Observer>(
     stats(report, recorded, &ours, agrees);
 }
 
-/// Compares what does not depend on what came before the history: current values, and peaks unless they are older.
+/// Compares what does not depend on the time before the history: current values, and peaks unless they are older.
 fn stats_since(report: &mut DeviceReport, theirs: &Statistics, ours: &[(String, i64)]) {
     for (key, mine) in ours {
         let Some(recorded) = theirs.0.get(key).copied() else { continue };
@@ -104,7 +104,7 @@ fn blocks(report: &mut DeviceReport, snapshot: &Snapshot, ours: &[SegmentSnapsho
     }
     let mut mine = ours.iter().peekable();
     for segment in theirs {
-        // Segments that only our allocator holds: their blocks count as missed.
+        // Segments that only our allocator holds. Their blocks count as missed.
         while let Some(extra) = mine.next_if(|mine| mine.address < segment.address) {
             unexpected(report, extra);
         }
@@ -145,7 +145,7 @@ fn same_segment(ours: &SegmentSnapshot, theirs: &Segment) -> bool {
         && ours.expandable == theirs.expandable
 }
 
-/// True if two blocks are the same; of free ones what they were asked for last only where that is known (`stale`).
+/// True if two blocks are the same. The bytes that free blocks were last asked for are compared only if they are known (`stale`).
 fn same_block(ours: &BlockSnapshot, theirs: &Block, stale: bool) -> bool {
     let asked = theirs.requested.filter(|_| stale || theirs.state != BlockState::Inactive);
     ours.size == theirs.size && ours.state == theirs.state && asked.is_none_or(|requested| requested == ours.requested)
@@ -180,8 +180,8 @@ fn stats(report: &mut DeviceReport, theirs: &Statistics, ours: &[(String, i64)],
             }
         }
     }
-    // A call that had nothing to return synchronised all the same, and shows nowhere else: when all other statistics
-    // agree, the difference is the number of such calls.
+    // An `empty_cache()` call that had nothing to return still synchronised, and shows nowhere else: if all other
+    // statistics agree, the difference is the number of such calls.
     if let Some((mine, recorded)) = synchronisations {
         let silent = u64::try_from(recorded - mine).ok().filter(|_| report.differing_stats.is_empty());
         report.stats.count(silent.is_some());

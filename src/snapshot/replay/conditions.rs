@@ -1,4 +1,4 @@
-//! Under which conditions a history was recorded: settings, limit, device memory, and the statistics at its end.
+//! The conditions under which a history was recorded: settings, limit, device memory, and the statistics at its end.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,31 +15,31 @@ use vramlab_allocator::{self as allocator, Settings, SettingsError, TorchVersion
 /// The statistic that counts `empty_cache()` calls which left no entry.
 pub const SYNCHRONISATIONS: &str = "num_sync_all_streams";
 
-/// A statistics file has a few thousand bytes.
+/// The longest statistics file that is read, in bytes. Such files have a few thousand bytes.
 const LONGEST_FILE: u64 = 1 << 20;
 
 /// `torch.cuda.memory_stats()` as it was when the snapshot was taken, under PyTorch's names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics(pub BTreeMap<String, i64>);
 
-/// What a replay needs to know beside the history.
+/// What a replay needs to know besides the history.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conditions {
     /// The allocator's settings.
     pub settings: Settings,
-    /// The most that could be held from the driver.
+    /// The most that could be held from the driver; `None` if there is no limit.
     pub limit: Option<Bytes>,
-    /// Memory of the device.
+    /// The device's memory; `None` if unknown.
     pub device_bytes: Option<Bytes>,
     /// The statistics at the end.
     pub statistics: Option<Statistics>,
-    /// The oldest PyTorch that this may be of: what its settings' keys are must hold for that.
+    /// The oldest version of PyTorch that may have recorded this. The settings' keys must be valid for it.
     pub oldest: TorchVersion,
-    /// What had to be assumed, for people.
+    /// Assumptions that had to be made, in words.
     pub notes: Vec<String>,
 }
 
-/// Conditions that can't be found out.
+/// Why the conditions can't be determined.
 #[derive(Debug, Error)]
 pub enum ConditionError {
     /// A statistics file can't be read.
@@ -50,7 +50,7 @@ pub enum ConditionError {
         /// Why.
         error: io::Error,
     },
-    /// A statistics file is not what it should be.
+    /// A statistics file has the wrong form.
     #[error("{path}: {error}. It should hold what json.dump(torch.cuda.memory_stats(), file) writes.")]
     Parse {
         /// The file.
@@ -58,7 +58,7 @@ pub enum ConditionError {
         /// Why.
         error: serde_json::Error,
     },
-    /// A statistics file is longer than any.
+    /// A statistics file is too long.
     #[error(
         "{path} is longer than {LONGEST_FILE} bytes. It should hold what json.dump(torch.cuda.memory_stats(), file) writes."
     )]
@@ -66,7 +66,7 @@ pub enum ConditionError {
         /// The file.
         path: PathBuf,
     },
-    /// A statistics file holds other numbers, or none.
+    /// A statistics file has none of the expected numbers.
     #[error(
         "{path} has none of the numbers of torch.cuda.memory_stats(), so that there is nothing to compare. Save \
          json.dump(torch.cuda.memory_stats(), file) with the snapshot."
@@ -75,27 +75,28 @@ pub enum ConditionError {
         /// The file.
         path: PathBuf,
     },
-    /// The configuration string is refused.
+    /// PyTorch refuses the configuration string.
     #[error(transparent)]
     Settings(#[from] SettingsError),
 }
 
-/// What the command line says about the conditions; each wins over what the files say.
+/// Conditions given on the command line. They override what the files say.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
-    /// The PyTorch that was recorded.
+    /// The version of PyTorch that was recorded.
     pub torch: Option<TorchVersion>,
     /// The configuration string.
     pub alloc_conf: Option<String>,
     /// The limit.
     pub limit: Option<Bytes>,
-    /// Memory of the device.
+    /// The device's memory.
     pub device_bytes: Option<Bytes>,
     /// The statistics file.
     pub stats: Option<PathBuf>,
 }
 
-/// A statistics file: what `torch.cuda.memory_stats()` returns, or under the key `stats` that beside the conditions.
+/// A statistics file: the result of `torch.cuda.memory_stats()`, or an object with that under the key `stats` beside
+/// the conditions.
 #[derive(Debug, Default, Deserialize)]
 struct StatsFile {
     torch: Option<String>,
@@ -108,8 +109,8 @@ struct StatsFile {
 }
 
 impl StatsFile {
-    /// The statistics, wherever they stand; `None` if the file has other things to tell. Of a file that was `named` as
-    /// one of statistics they must be there.
+    /// The statistics, at the top level or under `stats`; `None` if the file has none. They must be there if the file
+    /// was `named` as a statistics file.
     fn statistics(self, named: bool) -> Result<Option<Statistics>, NoStatistics> {
         let named = named || self.stats.is_some();
         let mut numbers = self.stats.unwrap_or(self.others);
@@ -125,15 +126,15 @@ impl StatsFile {
     }
 }
 
-/// A file of statistics without any.
+/// A statistics file without statistics.
 struct NoStatistics;
 
 impl Conditions {
-    /// The conditions of the snapshot at `path`: from the command line, else from the snapshot itself, else from the
-    /// statistics file, which for `X.pickle` and `X.pickle.xz` is `X.stats.json` beside it.
+    /// Finds the conditions of the snapshot at `path`: from the command line, or else from the snapshot, or else from
+    /// the statistics file beside it: `X.stats.json` for `X.pickle` and `X.pickle.xz`.
     ///
     /// # Errors
-    /// [`ConditionError`] when a file that was named, or lies there, can't be used, or PyTorch would refuse the settings.
+    /// [`ConditionError`] if a file that was named, or lies there, can't be used, or PyTorch would refuse the settings.
     pub fn find(path: &Path, snapshot: &Snapshot, overrides: &Overrides) -> Result<Self, ConditionError> {
         let beside = Some(beside(path)).filter(|path| path.is_file());
         let source = overrides.stats.as_ref().or(beside.as_ref());
@@ -153,7 +154,7 @@ impl Conditions {
             notes.push("the snapshot does not name its settings: the defaults are assumed; give --alloc-conf".into());
             ""
         });
-        // Its keys tell versions apart only roughly; a version that was written down is more exact.
+        // The snapshot's keys tell versions apart only roughly; a version that was written down is more exact.
         let told = overrides.torch.or(file.torch.as_deref().and_then(|torch| torch.parse().ok()));
         let settings = Settings::parse_for(told.unwrap_or(snapshot.torch), conf)?;
         let limit = overrides.limit.or(file.limit_bytes.map(Bytes));
@@ -174,8 +175,8 @@ impl Conditions {
 }
 
 impl Conditions {
-    /// As [`Conditions::find`] with nothing given by hand; what can't be used is left out, and a note says so: a history can
-    /// be looked at without knowing its conditions.
+    /// Like [`Conditions::find`] without overrides. Unusable information is left out, and a note says so: a history can
+    /// be viewed without knowing its conditions.
     #[must_use]
     pub fn find_or_guess(path: &Path, snapshot: &Snapshot, torch: Option<TorchVersion>) -> Self {
         let overrides = Overrides { torch, ..Overrides::default() };
@@ -189,7 +190,7 @@ impl Conditions {
     }
 }
 
-/// The oldest PyTorch that has the keys of a snapshot: those of 2.11 are those of all before.
+/// The oldest version of PyTorch that has the snapshot's keys. Versions before 2.11 have the same keys as 2.11.
 const fn oldest_of(snapshot: &Snapshot) -> TorchVersion {
     match snapshot.torch {
         TorchVersion::V2_11 => TorchVersion::V2_1,
@@ -197,7 +198,7 @@ const fn oldest_of(snapshot: &Snapshot) -> TorchVersion {
     }
 }
 
-/// The settings of a snapshot as a configuration string; older ones have them only one by one, or not at all.
+/// The snapshot's settings as a configuration string. Older snapshots list them one by one, or not at all.
 fn conf_of(snapshot: &Snapshot) -> Option<String> {
     let settings = &snapshot.allocator_settings;
     if let Some(conf) = &settings.conf {
@@ -218,7 +219,7 @@ fn conf_of(snapshot: &Snapshot) -> Option<String> {
             _ => {}
         }
     }
-    // Where nothing is named, what is there tells.
+    // If the snapshot lists no settings, its segments and entries show whether segments are expandable.
     let expandable = || {
         let maps = |device| snapshot.device_trace(device).iter().any(|entry| entry.action == Action::SegmentMap);
         snapshot.segments.iter().any(|segment| segment.expandable) || (0..snapshot.device_count()).any(maps)
@@ -229,7 +230,7 @@ fn conf_of(snapshot: &Snapshot) -> Option<String> {
     (!parts.is_empty() || !settings.others.is_empty()).then(|| parts.join(","))
 }
 
-/// What is understood of a configuration string, key by key.
+/// The settings of a configuration string that PyTorch accepts, key by key.
 fn usable_settings(conf: &str) -> Settings {
     const MOST_KEYS: usize = 64;
     let mut depth = 0_usize;
@@ -256,7 +257,7 @@ fn read(path: &Path) -> Result<StatsFile, ConditionError> {
     serde_json::from_slice(&text).map_err(|error| ConditionError::Parse { path: path.into(), error })
 }
 
-/// Where the statistics of a snapshot lie: `X.stats.json` for `X.pickle` and `X.pickle.xz`.
+/// The path of a snapshot's statistics: `X.stats.json` for `X.pickle` and `X.pickle.xz`.
 fn beside(path: &Path) -> PathBuf {
     let mut stem = path.to_owned();
     for suffix in ["gz", "xz", "zst", "pickle", "pkl"] {
@@ -328,7 +329,7 @@ mod tests {
         let message = |stats: &str, named| found(stats, named).unwrap_err().to_string();
         for stats in ["{}", r#"{"active": 1}"#, r#"{"num_ooms": "3"}"#, r#"{"limit_bytes": 7}"#] {
             assert!(message(stats, true).contains("has none of the numbers"));
-            // Nothing says that it is one.
+            // Nothing marks the file as a statistics file.
             assert_eq!(found(stats, false).unwrap().statistics, None);
         }
         for named in [false, true] {

@@ -1,7 +1,7 @@
-//! A history from its beginning to its end.
+//! The replay of a history from its beginning to its end.
 //!
-//! Where our allocator and a history that does not begin with the first allocation part, the replay begins again behind it,
-//! from what the recording shows to be there: so much of the history is explained as can be.
+//! If our allocator and a history that does not begin with the first allocation diverge, the replay starts again behind
+//! that point, from the memory that the recording shows there. This explains as much of the history as possible.
 
 use super::aside::{DefaultPoolEntries, PrivateSegments};
 use super::compare::{self, Comparable};
@@ -17,7 +17,7 @@ use crate::history::{Beginning, Story};
 use crate::types::{Action, Snapshot, TraceEntry};
 use vramlab_allocator::{Seed, TraceEvent};
 
-/// How often a replay begins again, and how many segments are taken for private ones, at most.
+/// The most times that a replay starts again, and the most segments that are assumed to be private.
 const MOST_PIECES: usize = 24;
 const MOST_GUESSES: usize = 24;
 
@@ -39,7 +39,7 @@ impl<'a> ReplayInput<'a> {
         Self { snapshot, device, beginning, conditions, trace, private }
     }
 
-    /// Replays it all; `observer` hears every event that agreed.
+    /// Replays the whole history. The `observer` hears of every event that agreed.
     pub fn run(&self, statistics: Option<&Statistics>, observer: &mut impl Observer) -> DeviceReport {
         let guessed = if self.private { self.guess() } else { PrivateSegments::default() };
         let begins = if self.begins_with_the_first(&guessed) { Begins::First } else { self.beginning.begins };
@@ -49,7 +49,7 @@ impl<'a> ReplayInput<'a> {
         let mut report = self.report(entries);
         report.history.begins = begins;
         if self.trace.is_empty() {
-            // Nothing was decided. An allocator that begins with what is there would only be told what it is compared with.
+            // There were no decisions. An allocator that starts with the recorded state would only be compared with itself.
             report.history.exact_from = Some(0);
             return report;
         }
@@ -111,13 +111,13 @@ impl<'a> ReplayInput<'a> {
             }
         }
         if report.first_mismatch.is_some() && report.history.exact_from == Some(0) {
-            // What did not fit stands at the end.
+            // The mismatch is at the end.
             report.history.exact_from = None;
         }
         report
     }
 
-    /// One of which nothing is replayed yet.
+    /// A report on a history of which nothing has been replayed yet.
     fn report(&self, entries: &[TraceEntry]) -> DeviceReport {
         let mut report = DeviceReport::new(self.device, entries);
         report.events = self.trace.len() as u64;
@@ -135,15 +135,15 @@ impl<'a> ReplayInput<'a> {
         let in_observer = self.trace.last().is_some_and(|entry| entry.action == Action::Oom);
         Comparable {
             blocks: at_end,
-            // Dumped inside an out-of-memory observer: the statistics are of later.
+            // The snapshot was dumped inside an out-of-memory observer, so the statistics are of a later moment.
             statistics: at_end && whole && !in_observer,
             since_the_first: report.history.begins == Begins::First && whole,
-            // What a free block was asked for last may be older than the history.
+            // The last request for a free block may be older than the history.
             stale: seed.segments.is_empty(),
         }
     }
 
-    /// A damaged entry makes a history look as if it began late: it did not, if a replay from nothing gets further.
+    /// True if a replay from an empty allocator gets further. A damaged entry can make a history look as if it began late.
     fn begins_with_the_first(&self, guessed: &PrivateSegments) -> bool {
         if self.private || matches!(self.beginning.begins, Begins::First | Begins::Nowhere) {
             return false;
@@ -178,7 +178,7 @@ impl<'a> ReplayInput<'a> {
         guessed
     }
 
-    /// Where the replay of the default pools stops; `None` at the end.
+    /// The entry at which the replay of the default pools stops; `None` if it reaches the end.
     fn reach(&self, guessed: &PrivateSegments) -> Option<usize> {
         let ours = self.ours(guessed);
         let seed = seed(self.beginning, &self.beginning.space, &guessed.early);
@@ -194,7 +194,7 @@ impl<'a> ReplayInput<'a> {
     }
 }
 
-/// The first entry behind the request that entry `at` belongs to.
+/// The first entry after the request that entry `at` belongs to.
 fn behind_request(entries: &[TraceEntry], at: usize) -> usize {
     let is_request = |entry: &TraceEntry| matches!(entry.action, Action::Alloc | Action::Oom | Action::FreeRequested);
     let Some(request) = entries.get(at..).and_then(|rest| rest.iter().position(is_request)).map(|ahead| at + ahead)
@@ -208,7 +208,7 @@ fn behind_request(entries: &[TraceEntry], at: usize) -> usize {
     request + 1 + usize::from(completed)
 }
 
-/// Tells indices of the whole trace.
+/// An observer that is given indices in the whole trace.
 struct WithIndices<'o, O, F> {
     observer: &'o mut O,
     place: F,

@@ -1,4 +1,4 @@
-//! Why an event did not fit: what the history alone, without an allocator, has to say.
+//! Why an event did not match: what the history alone, without an allocator, can tell.
 
 use std::collections::HashMap;
 
@@ -9,13 +9,13 @@ use crate::types::{Action, Snapshot, TraceEntry};
 use vramlab_allocator::BlockState;
 use vramlab_allocator::units::{Address, Bytes};
 
-/// What is wrong with a history by itself.
+/// An error in the history itself.
 struct Fault {
     entry: usize,
     explanation: String,
 }
 
-/// Adds an explanation to a mismatch, and moves it to the entry that is at odds with all others.
+/// Adds an explanation to a mismatch, and moves it to the entry that contradicts all others.
 pub fn explain(mismatch: &mut Mismatch, snapshot: &Snapshot, device: usize) {
     let trace = snapshot.device_trace(device);
     if let Some(fault) = contradiction(trace, snapshot, device, mismatch.entry) {
@@ -29,7 +29,7 @@ pub fn explain(mismatch: &mut Mismatch, snapshot: &Snapshot, device: usize) {
     }
 }
 
-/// What was assumed of the recorded program, where that can be why: the history itself has no fault.
+/// An assumption about the recorded program that may explain the mismatch, if the history itself has no fault.
 pub fn unfit_condition(conditions: &Conditions, largest_device: Option<Bytes>) -> Option<String> {
     let Conditions { settings, limit, device_bytes, .. } = conditions;
     if let (Some(given), Some(largest)) = (device_bytes, largest_device)
@@ -56,12 +56,12 @@ pub fn unfit_condition(conditions: &Conditions, largest_device: Option<Bytes>) -
     None
 }
 
-/// An entry that contradicts the others: a block whose frees tell another size, a new segment that nothing else knows.
+/// An entry that contradicts the others: a block whose frees give another size, or a new segment that nothing else mentions.
 fn contradiction(trace: &[TraceEntry], snapshot: &Snapshot, device: usize, at: usize) -> Option<Fault> {
     odd_size(trace, snapshot, device, at).or_else(|| odd_segment(trace, snapshot, device, at))
 }
 
-/// A block's size stands at its allocation, its free and its completion (or in the snapshot): two outvote the first.
+/// A block's size is in its allocation, its free and its completion (or in the snapshot): two outvote the allocation.
 fn odd_size(trace: &[TraceEntry], snapshot: &Snapshot, device: usize, until: usize) -> Option<Fault> {
     let mut live: HashMap<Address, (usize, Bytes)> = HashMap::new();
     let mut doubtful: HashMap<Address, (usize, Bytes)> = HashMap::new();
@@ -71,7 +71,7 @@ fn odd_size(trace: &[TraceEntry], snapshot: &Snapshot, device: usize, until: usi
             Action::Alloc if index <= until => {
                 live.insert(entry.address, (index, entry.size));
             }
-            // What was there has been freed under another address.
+            // The block before was freed under another address.
             Action::Alloc => {
                 live.remove(&entry.address);
             }
@@ -107,7 +107,7 @@ fn odd_size(trace: &[TraceEntry], snapshot: &Snapshot, device: usize, until: usi
     })
 }
 
-/// A new segment that does not hold the block it was fetched for, and that nothing later knows.
+/// A new segment that does not hold the block it was fetched for, and that nothing later mentions.
 fn odd_segment(trace: &[TraceEntry], snapshot: &Snapshot, device: usize, at: usize) -> Option<Fault> {
     let entry = trace.get(at).filter(|entry| entry.action == Action::Alloc)?;
     let grown = at.checked_sub(1)?;

@@ -1,18 +1,18 @@
-//! Where a replay and a recording part.
+//! Where a replay and a recording diverge.
 
 use serde::Serialize;
 
-/// The first thing that did not fit.
+/// The first event that did not match.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Mismatch {
     /// The device's index.
     pub device: usize,
-    /// The entry of the device's trace, from 0; the trace's length for what was found at its end.
+    /// The index of the entry in the device's trace; the trace's length for a mismatch at the end.
     pub entry: usize,
     /// What our allocator did.
     pub expected: String,
     /// What the recording has.
     pub found: String,
-    /// Why that is, where it is known.
+    /// The reason, if it is known.
     pub explanation: Option<String>,
 }

@@ -1,21 +1,22 @@
-//! Replaying a recorded history through our allocator, and holding every answer against PyTorch's.
+//! Replays a recorded history through our allocator, and compares every answer with PyTorch's.
 //!
-//! A history says what was asked (`alloc`, `free_requested`, `oom`) and what the allocator did. The replay asks our
-//! allocator the same, from what was there when it began, and takes from the history only what no allocator can know: where the driver put
-//! new segments, and whether it had memory. Everything else (which block serves a request, splits, merges, segment
-//! sizes, the order in which memory goes back) is predicted, and compared with the next entry.
+//! A history records the requests (`alloc`, `free_requested`, `oom`) and what the allocator did. The replay makes the
+//! same requests of our allocator, which starts with the memory that existed when the history began. From the history
+//! it takes only what no allocator can know: where the driver put new segments, and whether it had memory. Everything
+//! else (which block serves a request, splits, merges, segment sizes, the order in which memory is released) is
+//! predicted and compared with the next entry.
 //!
-//! * [`tape`]: the history with a position in it, as the allocator's driver and as the judge of its events.
-//! * [`player`]: what to ask next; whose a run of releases is (`empty_cache()` leaves no entry of its own).
-//! * [`course`]: a history from its beginning to its end, begun again where the allocator left it.
+//! * [`tape`]: the history and a position in it, as the allocator's driver and as the judge of its events.
+//! * [`player`]: the next request, and the cause of a run of releases (`empty_cache()` leaves no entry of its own).
+//! * [`course`]: a history from its beginning to its end, started again wherever the allocator diverged from it.
 //! * [`aside`]: entries of private pools, which are left out.
-//! * [`seed`]: what an allocator begins with.
-//! * [`card`]: how much memory the device can have, where nothing says how much it has.
-//! * [`supply`]: what the driver had, as requests that failed tell.
+//! * [`seed`]: the state that an allocator starts with.
+//! * [`card`]: how much memory the device can have, if nothing says how much it has.
+//! * [`supply`]: how much memory the driver had, as failed requests reveal.
 //! * [`compare`]: blocks and statistics at the end.
-//! * [`retries`]: where a retry and a call of `empty_cache()` leave the same entries.
+//! * [`retries`]: runs that a retry and a call of `empty_cache()` explain alike.
 //! * [`peaks`]: when the program reset the peak statistics, which leaves no entry.
-//! * [`diagnose`]: when an event does not fit, why.
+//! * [`diagnose`]: why an event did not match.
 
 mod aside;
 mod card;
@@ -54,12 +55,12 @@ pub fn verify(snapshot: &Snapshot, conditions: &Conditions) -> Report {
     verify_observed(snapshot, conditions, &mut ())
 }
 
-/// As [`verify`]; `observer` hears every event that agreed.
+/// Like [`verify`]. The `observer` hears of every event that agreed.
 pub fn verify_observed(snapshot: &Snapshot, conditions: &Conditions, observer: &mut impl Observer) -> Report {
     let mut report = Report::new(conditions);
     let mut statistics = conditions.statistics.as_ref();
     for device in (0..snapshot.device_count()).filter(|device| !snapshot.device_trace(*device).is_empty()) {
-        // A statistics file is about one device; without a name for it, the first that was used.
+        // A statistics file is about one device. If it does not name the device, the first used one is assumed.
         let beginning = Beginning::of(snapshot, device, &conditions.settings);
         let device = verify_from(snapshot, device, &beginning, conditions, statistics.take(), observer);
         if device.expandable && conditions.device_bytes.is_none() {
@@ -89,7 +90,7 @@ pub fn verify_observed(snapshot: &Snapshot, conditions: &Conditions, observer: &
     report
 }
 
-/// Replays the history of one device from what was there when it began; `observer` hears every event that agreed.
+/// Replays the history of one device from the memory that existed when it began. The `observer` hears of every event that agreed.
 pub fn verify_from(
     snapshot: &Snapshot,
     device: usize,
@@ -112,7 +113,7 @@ pub fn verify_from(
         if mismatch.explanation.is_none() {
             mismatch.explanation = diagnose::unfit_condition(conditions, report.largest_device);
         }
-        // From 2.12 on entries name their pool.
+        // Since 2.12 entries name their pool.
         let nameless = trace.iter().any(|entry| entry.action == Action::SegmentAlloc && entry.pool.is_none());
         if mismatch.explanation.is_none() && report.history.private && nameless {
             mismatch.explanation = Some(

@@ -1,11 +1,11 @@
-//! Who hears what a replay finds, entry by entry.
+//! Observers of a replay.
 
 use crate::types::TraceEntry;
 use vramlab_allocator::TraceEvent;
 
-/// Who listens to a replay: every event of our allocator that agreed with the history, beside its entry.
+/// An observer hears of every event of our allocator that agreed with the history, together with its entry.
 pub trait Observer {
-    /// `event` agreed with `entry`, the `index`-th of the device's trace.
+    /// `event` agreed with `entry`, which has this index in the device's trace.
     fn event(&mut self, index: usize, entry: &TraceEntry, event: &TraceEvent);
 
     /// The replay concluded that the program called `empty_cache()` before entry `index`.

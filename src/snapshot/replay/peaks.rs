@@ -1,8 +1,8 @@
 //! When the program reset the peak statistics.
 //!
-//! `torch.cuda.reset_peak_memory_stats()` leaves no entry. Its effect does: every peak at the end is the highest value
-//! since the last reset. A later reset can only lower peaks, so the latest moment at which none is below the recorded
-//! one is found by bisection; if there was one reset, all peaks agree there.
+//! `torch.cuda.reset_peak_memory_stats()` leaves no entry, but an effect: every peak at the end is the highest value
+//! since the last reset. A later reset can only lower peaks, so bisection finds the latest moment at which no peak is
+//! below the recorded one. If there was a reset, all peaks agree there.
 
 use super::conditions::{Conditions, SYNCHRONISATIONS, Statistics};
 use super::player::Player;
@@ -10,7 +10,7 @@ use super::tape::Tape;
 use crate::types::TraceEntry;
 use vramlab_allocator::Seed;
 
-/// True if peaks differ, all of them because ours are higher, and nothing else does.
+/// True if only peaks differ, and all that differ are higher in ours.
 pub fn only_peaks_are_too_high(ours: &[(String, i64)], recorded: &Statistics) -> bool {
     let mut differ = false;
     for (key, mine) in ours.iter().filter(|(key, _)| key != SYNCHRONISATIONS) {
@@ -24,15 +24,14 @@ pub fn only_peaks_are_too_high(ours: &[(String, i64)], recorded: &Statistics) ->
     differ
 }
 
-/// The latest entry before which the peaks can have been reset for the recorded ones to come out, and the statistics
-/// then.
+/// The latest entry before which a reset of the peaks gives the recorded peaks, and the statistics that result.
 pub fn last_reset(
     trace: &[TraceEntry],
     seed: &Seed,
     conditions: &Conditions,
     recorded: &Statistics,
 ) -> Option<(usize, Vec<(String, i64)>)> {
-    // Peaks reset before `low` are high enough; before `high` they are too low, or there is nothing left to play.
+    // With a reset before `low` peaks are high enough; before `high` they are too low, or nothing is left to play.
     let (mut low, mut high) = (0, trace.len() + 1);
     while high - low > 1 {
         let middle = low + (high - low) / 2;

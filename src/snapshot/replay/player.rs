@@ -1,4 +1,4 @@
-//! What the replayed allocator is asked next.
+//! Makes the history's requests of the replayed allocator.
 
 use super::card::{self, RangeFacts};
 use super::conditions::Conditions;
@@ -13,13 +13,13 @@ use vramlab_allocator::{AllocError, CachingAllocator, Seed, SeedError, Settings}
 /// The replayed allocator.
 pub type ReplayedAllocator<'a, 'o, O> = CachingAllocator<Driver<'a>, Judge<'a, 'o, O>>;
 
-/// Other processes, and contexts of this one, may have this part of the device's memory: an eighth.
+/// Other processes, and this process's context, may have this share of the device's memory: an eighth.
 const OTHERS: u64 = 8;
 
-/// Where accumulated statistics could overflow: no honest history hands out that much.
+/// The total at which accumulated statistics could overflow. No honest history allocates that much.
 const IMPOSSIBLE: u64 = 1 << 62;
 
-/// Blocks that may be copied to try readings of a history: for each of its entries, and beside that.
+/// How many blocks may be copied to try readings of a history: for each of its entries, and in addition.
 const COPIED_FOR_EACH: usize = 32;
 const COPIED: usize = 1 << 18;
 
@@ -28,22 +28,22 @@ pub struct Player<'a, 'o, O> {
     tape: &'a Tape<'a>,
     allocator: ReplayedAllocator<'a, 'o, O>,
     total: Option<Bytes>,
-    /// Bytes handed out since the beginning.
+    /// Bytes allocated since the beginning.
     handed_out: u64,
-    /// Reset the peak statistics before this entry.
+    /// The entry before which the peak statistics are reset.
     reset_peaks: Option<usize>,
     ambiguous: AmbiguousRetries,
     supply: Supply,
-    /// Blocks that may still be copied to try a reading.
+    /// How many blocks may still be copied to try a reading.
     patience: usize,
 }
 
-/// How completions and releases are read that stand before a request.
+/// What caused the completions and releases before a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReleaseReading {
-    /// They are the request's own: its event processing, garbage collection or retries.
+    /// The request itself: its event processing, garbage collection or retries.
     Request,
-    /// They are the request's own, and what they begin with is what its retry waited for: nothing had come before.
+    /// The request itself; its retry waited for the completions at the beginning of the run, and none had happened before.
     Retry,
     /// The program called `empty_cache()`.
     EmptyCache,
@@ -53,35 +53,35 @@ impl ReleaseReading {
     const ALL: [Self; 3] = [Self::Request, Self::Retry, Self::EmptyCache];
 }
 
-/// Completions and releases, and the request that they stand before.
+/// A run of completions and releases, and the request that follows it.
 #[derive(Clone, Copy, Debug)]
 struct Spot<'t> {
-    /// Those before more memory is taken: that is always the request's own, and so is what follows it.
+    /// The entries before memory is taken from the driver. Growth and everything after it always belong to the request.
     head: &'t [TraceEntry],
-    /// More memory taken, and what follows it.
+    /// The entries from the first growth on.
     growth: &'t [TraceEntry],
     request: &'t TraceEntry,
-    /// Where the request stands.
+    /// The index of the request.
     at: usize,
 }
 
 impl Spot<'_> {
-    /// It begins with completions.
+    /// True if the run begins with completions.
     fn waits(&self) -> bool {
         self.head.first().is_some_and(is_completion)
     }
 
-    /// More memory is taken, and nothing goes back behind that.
+    /// True if memory is taken from the driver, and none is released after that.
     fn grows_last(&self) -> bool {
         !self.growth.is_empty() && !self.growth.iter().any(is_release)
     }
 }
 
 impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
-    /// Plays from what `seed` says was there when the history began.
+    /// Starts from the memory that `seed` says existed when the history began.
     ///
     /// # Errors
-    /// [`SeedError`] when that can't have been there.
+    /// [`SeedError`] if that state is impossible.
     pub fn new(
         tape: &'a Tape<'a>,
         seed: &Seed,
@@ -95,7 +95,7 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
         let driver = Driver::new(tape, seed, total.unwrap_or(card::UNKNOWN));
         let settings = conditions.settings.clone();
         let mut allocator = CachingAllocator::seeded(driver, settings, Judge { tape, observer }, seed)?;
-        // A share of an unknown amount of memory is no limit.
+        // A share of an unknown amount of memory is not a limit.
         if conditions.limit.is_some() || conditions.device_bytes.is_none() {
             allocator.set_limit(conditions.limit);
         }
@@ -121,7 +121,7 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
         self.allocator
     }
 
-    /// Resets the peak statistics before the `entry`-th entry (or the request that it belongs to) is played.
+    /// Resets the peak statistics before the `entry`-th entry, or the request that it belongs to, is played.
     pub const fn reset_peaks_before(&mut self, entry: usize) {
         self.reset_peaks = Some(entry);
     }
@@ -133,10 +133,10 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
         }
     }
 
-    /// Plays to the end, or to the first event that does not fit.
+    /// Plays to the end, or to the first event that does not match.
     pub fn play(&mut self) {
-        // A history that was cut off between a free and its completion begins with that; what waited for other streams
-        // completes alike.
+        // A history that was cut off between a free and its completion begins with the completion. Blocks that waited
+        // for other streams complete in the same way.
         if self.tape.current().is_some_and(is_completion) {
             self.allocator.process_events();
         }
@@ -159,12 +159,12 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
         self.reset_peaks_if_due();
     }
 
-    /// The program gives a block back. If it is not usable at once, other streams still work on it; which ones leaves
-    /// no entry, so each such block waits for a stream of its own.
+    /// Frees a block. If it is not reusable at once, other streams still use it. No entry says which ones, so each such
+    /// block waits for a stream of its own.
     fn free(&mut self, entry: &TraceEntry) {
         let rest = self.tape.rest();
-        // Where releases or a failure follow, the completion can be that of a synchronisation just as well: it belongs to
-        // what stands before the request.
+        // If releases or a failure follow, the completion can just as well come from a synchronisation. It then belongs
+        // to the entries before the request.
         let synchronises =
             |after: &TraceEntry| is_release(after) || is_completion(after) || after.action == Action::Oom;
         let completed_at_once =
@@ -179,7 +179,7 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
     }
 
     fn request(&mut self, entry: &TraceEntry) {
-        // The block's size is not known yet, but its segment is no smaller.
+        // The block's size is not known yet, but it is at most its segment's.
         let (_, segment) = self.allocator.sizes(entry.size);
         self.handed_out = self.handed_out.saturating_add(segment.0);
         if self.handed_out > IMPOSSIBLE && entry.action == Action::Alloc {
@@ -192,13 +192,13 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
         }
     }
 
-    /// Entries that stand before the next request: whose are they?
+    /// Plays the entries before the next request, and decides what caused them.
     fn run(&mut self) {
         let rest = self.tape.rest();
         let len = rest.iter().position(is_request).unwrap_or(rest.len());
         let run = &rest[..len];
         let Some(request) = rest.get(len).filter(|entry| entry.action != Action::FreeRequested) else {
-            // Of a private pool's requests it is left out what they asked, not what they found to be completed.
+            // Requests of private pools are left out, but not the completions that they found.
             if self.tape.has_gaps() {
                 self.allocator.process_events();
             }
@@ -219,7 +219,7 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
         let either = releases && spot.request.action == Action::Alloc && spot.grows_last();
         match reading {
             ReleaseReading::EmptyCache if either => self.weigh_call(&spot),
-            // As it was read for being the likelier.
+            // A retry was the likelier reading, but a call explains the run too.
             ReleaseReading::Retry if either && self.attempt(ReleaseReading::EmptyCache, &spot).is_some() => {
                 self.ambiguous.read_as_retries += 1;
             }
@@ -239,7 +239,7 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
         }
     }
 
-    /// The likeliest reading under which our allocator does what the history has, up to the request.
+    /// The likeliest reading under which our allocator does what the history records, up to the request.
     fn reading(&mut self, spot: &Spot<'_>) -> ReleaseReading {
         if self.releases_in_order(spot) {
             return self.owner(spot);
@@ -253,7 +253,7 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
             };
             trial.allocator.process_events();
             match trial.owner(spot) {
-                // The request had to retry, as things stood before.
+                // The request had to retry, given the state before the completions.
                 ReleaseReading::EmptyCache if spot.request.action == Action::Oom => ReleaseReading::Retry,
                 ReleaseReading::EmptyCache if self.would_retry(spot) && self.is_refused(spot.request.size) => {
                     ReleaseReading::Retry
@@ -272,13 +272,13 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
             .unwrap_or(likeliest)
     }
 
-    /// Whether all readings give back the same, in the same order.
+    /// True if all readings release the same memory in the same order.
     fn releases_in_order(&self, spot: &Spot<'_>) -> bool {
         let settings = self.allocator.settings();
         !spot.waits() && settings.max_split_size == Settings::UNLIMITED && settings.garbage_collection_threshold <= 0.0
     }
 
-    /// Does what a reading says, up to the request.
+    /// Makes the calls of a reading, up to the request.
     fn follow(&mut self, reading: ReleaseReading, request: &TraceEntry) {
         match reading {
             ReleaseReading::Request => self.request(request),
@@ -288,7 +288,7 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
                 self.tape.wait_for_completions(false);
             }
             ReleaseReading::EmptyCache => {
-                // What it begins with is completed by whichever of the two comes first.
+                // Completions at the beginning of the run happen in the call or in the request, whichever comes first.
                 self.allocator.process_events();
                 if !self.tape.stopped() {
                     self.empty_cache();
@@ -297,8 +297,8 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
         }
     }
 
-    /// Whether the request was tried again, if under a reading our allocator does what the history has, up to the request.
-    /// `None` too where that costs too much to try.
+    /// Tries a reading. Returns whether the request was retried, or `None` if our allocator then differs from the
+    /// history before the request ends, or if the attempt costs too much.
     fn attempt(&mut self, reading: ReleaseReading, spot: &Spot<'_>) -> Option<bool> {
         let tape = self.tape.fork();
         let mut nobody = ();
@@ -312,7 +312,7 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
         (!tape.stopped() && tape.position() > spot.at).then_some(retried)
     }
 
-    /// The same on another tape, to try something: no observer hears of it. `None` once that has cost enough.
+    /// A copy that plays on another tape, to try something; no observer hears of it. `None` once attempts have cost too much.
     fn fork<'t, 'n>(&mut self, tape: &'t Tape<'t>, nobody: &'n mut ()) -> Option<Player<'t, 'n, ()>> {
         self.patience = self.patience.checked_sub(self.allocator.block_count().max(1))?;
         let driver = self.allocator.source().fork(tape);
@@ -328,7 +328,7 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
         })
     }
 
-    /// Counts a spot that is read as a call, if the request would have done the same had it been refused memory.
+    /// Counts a run that was read as a call, if the request, refused memory, would have done the same.
     fn weigh_call(&mut self, spot: &Spot<'_>) {
         let retries = if self.releases_in_order(spot) {
             self.would_retry(spot)
@@ -348,21 +348,21 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
         }
     }
 
-    /// True if the request, as things stand before what is completed and given back, would go straight to its last retry and
-    /// do just that, if neither limit nor driver let it have more.
+    /// True if the request, in the state before the completions and releases, would go straight to its last retry and
+    /// do exactly what the run shows, if neither limit nor driver let it have more.
     fn would_retry(&self, spot: &Spot<'_>) -> bool {
         let (size, stream) = (spot.request.size, spot.request.stream);
         if spot.request.action != Action::Alloc || self.allocator.peek_free(size, stream) {
             return false;
         }
-        // Both would have given memory back before the synchronisation, not after it.
+        // Garbage collection and oversize releases would have come before the synchronisation, not after it.
         let collects = !self.allocator.gc_victims(size, stream).is_empty();
         let max_split = self.allocator.settings().max_split_size;
         let releases_oversize = spot
             .head
             .iter()
             .any(|entry| entry.action == Action::SegmentFree && entry.stream == stream && entry.size >= max_split);
-        // It waits for all that is pending.
+        // The synchronisation waits for all pending blocks.
         let waited = spot.head.iter().filter(|entry| is_completion(entry)).count();
         !collects
             && !releases_oversize
@@ -370,13 +370,13 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
             && retries::in_release_order(spot.head)
     }
 
-    /// Bytes that would be held if a request of `size` bytes grew the cache, after `given_back` bytes went back.
+    /// Bytes that would be held if a request of `size` bytes grew the cache after `given_back` bytes were released.
     fn needed(&self, size: Bytes, given_back: Bytes) -> Bytes {
         let (_, segment) = self.allocator.sizes(size);
         Bytes(self.allocator.reserved().saturating_sub(given_back).0.saturating_add(segment.0))
     }
 
-    /// True if neither the limit nor the driver refuses growth, as far as is known, after `given_back` bytes went back.
+    /// True if, as far as is known, neither the limit nor the driver refuses growth after `given_back` bytes were released.
     fn growth_possible(&self, size: Bytes, given_back: Bytes) -> bool {
         let needed = self.needed(size, given_back);
         self.total.is_none_or(|total| needed <= total)
@@ -384,14 +384,14 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
             && self.allocator.growth_allowed(size, given_back)
     }
 
-    /// True if it is known that growth is refused as things stand.
+    /// True if growth is known to be refused now.
     fn is_refused(&self, size: Bytes) -> bool {
         !self.growth_possible(size, Bytes::ZERO)
     }
 
     fn owner(&self, spot: &Spot<'_>) -> ReleaseReading {
         let (size, stream) = (spot.request.size, spot.request.stream);
-        // A synchronisation would have waited for them.
+        // A synchronisation would have waited for the pending blocks.
         if self.allocator.pending().next().is_some() {
             return ReleaseReading::Request;
         }

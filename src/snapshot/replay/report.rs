@@ -10,23 +10,23 @@ use crate::types::{Action, TraceEntry};
 use vramlab_allocator::TorchVersion;
 use vramlab_allocator::units::Bytes;
 
-/// How many of how many agree.
+/// How many items out of how many agree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
-    /// Those that agree.
+    /// Items that agree.
     pub matched: u64,
-    /// All.
+    /// All items.
     pub total: u64,
 }
 
 impl Tally {
-    /// Every one agrees.
+    /// True if every item agrees.
     #[must_use]
     pub const fn is_complete(self) -> bool {
         self.matched == self.total
     }
 
-    /// Counts one more.
+    /// Counts one more item.
     pub const fn count(&mut self, matched: bool) {
         self.total += 1;
         if matched {
@@ -40,14 +40,14 @@ impl Tally {
     }
 }
 
-/// Where a history begins, and what it can't tell.
+/// Where a history begins, and what it does not tell.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HistoryReport {
-    /// Where it begins.
+    /// Where the history begins.
     pub begins: Begins,
-    /// The entry from which on our allocator agrees with it to the end; `None` if it does not.
+    /// The entry from which on our allocator agrees with the history to the end; `None` if it does not.
     pub exact_from: Option<usize>,
-    /// What the file can't tell, as clauses.
+    /// What the file does not tell, as clauses.
     pub missing: Vec<String>,
     /// The program used private pools, whose entries are not replayed.
     #[serde(skip)]
@@ -59,34 +59,33 @@ pub struct HistoryReport {
 pub struct DeviceReport {
     /// The device's index.
     pub device: usize,
-    /// Entries of its trace.
+    /// How many entries its trace has.
     pub events: u64,
-    /// Segment events: allocations, frees, maps and unmaps, in order and size.
+    /// Segment events that agree in order and size: allocations, frees, maps and unmaps.
     pub segments: Tally,
-    /// Addresses of blocks.
+    /// Block addresses that agree.
     pub placements: Tally,
-    /// Statistics at the end, key for key; 0 of 0 if there are none to compare with.
+    /// Statistics that agree at the end, key for key; 0 of 0 if there are none to compare with.
     pub stats: Tally,
-    /// Blocks at the end: address, size, state, bytes asked for.
+    /// Blocks that agree at the end: address, size, state, bytes asked for.
     pub blocks: Tally,
-    /// The first thing that did not fit.
+    /// The first event that did not match.
     pub first_mismatch: Option<Mismatch>,
-    /// Where the history begins, and what it can't tell.
+    /// Where the history begins, and what it does not tell.
     pub history: HistoryReport,
-    /// Blocks that were still waiting for other streams at the end.
+    /// Blocks that still waited for other streams at the end.
     pub pending: u64,
-    /// `empty_cache()` calls that returned nothing and so left no entry, as the statistics tell.
+    /// `empty_cache()` calls that released nothing and so left no entry, as the statistics reveal.
     pub silent_empty_cache: u64,
-    /// Runs of releases that a request's retry and something else explain alike: `num_alloc_retries` is certain only up to
-    /// them.
+    /// Runs of releases that a request's retry and another cause explain alike. `num_alloc_retries` is certain only up to these.
     pub ambiguous_retries: SettledRetries,
-    /// The latest entry before which the program can have reset the peak statistics, where the recorded peaks show that
-    /// it did; the call leaves no entry of its own.
+    /// The latest entry before which the program can have reset the peak statistics, if the recorded peaks show that it
+    /// did. The call leaves no entry.
     pub peak_reset: Option<usize>,
-    /// It has expandable segments, whose ranges are as long as the device's memory asks for.
+    /// True if the device has expandable segments, whose ranges depend on the device's memory.
     pub expandable: bool,
-    /// The most memory that the device can have, as the addresses of those tell: nothing else in a history does, and any
-    /// device up to there leaves the same one. Absent where nothing lies above them.
+    /// The most memory that the device can have, as the addresses of expandable segments reveal. Every device up to
+    /// this size leaves the same history. Absent if nothing lies above those segments.
     pub largest_device: Option<Bytes>,
     /// Statistics that differ: key, ours, PyTorch's.
     pub differing_stats: Vec<(String, i64, i64)>,
@@ -121,7 +120,7 @@ impl DeviceReport {
         }
     }
 
-    /// Records what did not fit, unless something before did not.
+    /// Records a mismatch at the end, unless there is an earlier one.
     pub(super) fn mismatch_at_end(&mut self, expected: String, found: String) {
         if self.first_mismatch.is_none() {
             let entry = usize::try_from(self.events).unwrap_or(usize::MAX);
@@ -134,25 +133,25 @@ impl DeviceReport {
 /// What the replay of a snapshot found. Serialises as the object that `replay --verify --json` prints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// Entries of all traces.
+    /// How many entries all traces have.
     pub events: u64,
-    /// Segment events that were predicted.
+    /// Segment events that were predicted correctly.
     pub segments: Tally,
     /// Blocks that were placed where PyTorch placed them.
     pub placements: Tally,
     /// Statistics that agree at the end.
     pub stats: Tally,
-    /// The first thing that did not fit.
+    /// The first event that did not match.
     pub first_mismatch: Option<Mismatch>,
-    /// Where the history of the first device that has one begins, and what it can't tell.
+    /// Where the history of the first device that has one begins, and what it does not tell.
     pub history: HistoryReport,
     /// Blocks that agree at the end.
     pub blocks: Tally,
-    /// Blocks that were still waiting for other streams at the end.
+    /// Blocks that still waited for other streams at the end.
     pub pending: u64,
-    /// `empty_cache()` calls that returned nothing and so left no entry, as the statistics tell.
+    /// `empty_cache()` calls that released nothing and so left no entry, as the statistics reveal.
     pub silent_empty_cache: u64,
-    /// Whose rules were followed.
+    /// The version whose rules were followed.
     pub torch: TorchVersion,
     /// The configuration string.
     pub settings: String,
@@ -160,9 +159,9 @@ pub struct Report {
     pub limit: Option<Bytes>,
     /// The device's memory in bytes.
     pub device: Option<Bytes>,
-    /// What had to be assumed.
+    /// Assumptions that had to be made.
     pub notes: Vec<String>,
-    /// The same, device by device.
+    /// The findings for each device.
     pub devices: Vec<DeviceReport>,
 }
 
@@ -204,7 +203,7 @@ impl Report {
         self.devices.push(device);
     }
 
-    /// Everything agrees, and there was something to agree.
+    /// True if everything agrees, and there was something to compare.
     #[must_use]
     pub fn is_match(&self) -> bool {
         self.events > 0

@@ -1,4 +1,4 @@
-//! A state of a history as one that an allocator can begin with.
+//! Converts a state of a history into one that an allocator can start with.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -8,7 +8,7 @@ use crate::history::{Beginning, Home, Range, Space};
 use vramlab_allocator::units::{Address, Bytes};
 use vramlab_allocator::{RangeSeed, Seed, range_size};
 
-/// What an allocator holds at a moment of the history, private pools left out.
+/// What an allocator holds at one moment of the history, without private pools.
 pub fn seed(beginning: &Beginning, space: &Space, aside: &HashSet<Address>) -> Seed {
     let mut ranges: BTreeMap<Address, RangeSeed> = BTreeMap::new();
     let ours = |address: Address, home: &Home| home.pool_id.is_default() && !aside.contains(&address);
@@ -26,7 +26,7 @@ pub fn seed(beginning: &Beginning, space: &Space, aside: &HashSet<Address>) -> S
     }
 }
 
-/// A range reaches as far as nothing else lies in it: how long it is, the history does not say.
+/// A range's length is not recorded. It is taken to reach as far as nothing else lies in it.
 fn range_seed(range: &Range) -> RangeSeed {
     let Range { base, end, page, stream, pool, ceiling, .. } = *range;
     let longest = range_size(card::UNKNOWN, page).unwrap_or(Bytes(u64::MAX));

@@ -1,23 +1,23 @@
-//! What the driver gave at most, and from where on it refused, as far as a history tells.
+//! The most memory that the driver gave, and the amount from which on it refused, as far as a history tells.
 //!
-//! A driver refuses where other processes hold memory, and nothing in a snapshot says how much that is. A request that
-//! failed has an entry with what the driver had left.
+//! A driver refuses when other processes hold memory, and no snapshot says how much they hold. The entry of a failed
+//! request says how much the driver had left.
 
 use crate::types::{Action, TraceEntry};
 use vramlab_allocator::units::Bytes;
 use vramlab_allocator::{Seed, Settings, round, segment_size};
 
-/// The driver's memory by what became of requests.
+/// The driver's memory, as concluded from successful and failed requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Supply {
-    /// The most that was held at once.
+    /// The most memory held at once.
     most: Bytes,
-    /// A request failed that would have held more than this, and no limit that is known forbade it.
+    /// The most memory that can have been available: a request that needed more failed, and no known limit forbade it.
     ceiling: Option<Bytes>,
 }
 
 impl Supply {
-    /// What a history says that begins with `seed`, under a `limit` if one is known.
+    /// What a history that begins with `seed` reveals, under a `limit` if one is known.
     pub fn of(seed: &Seed, trace: &[TraceEntry], settings: &Settings, limit: Option<Bytes>) -> Self {
         let mut held = seed.segments.iter().fold(0_u64, |held, segment| held.saturating_add(segment.size.0));
         let mut supply = Self { most: Bytes(held), ceiling: None };
@@ -44,17 +44,17 @@ impl Supply {
         supply
     }
 
-    /// Whether requests that failed show that there was not so much.
+    /// True if failed requests show that less than `needed` was available.
     pub fn lacks(self, needed: Bytes) -> bool {
         self.ceiling.is_some_and(|ceiling| needed > ceiling)
     }
 
-    /// Whether the driver is known to have refused.
+    /// True if the driver is known to have refused a request.
     pub const fn refuses(self) -> bool {
         self.ceiling.is_some()
     }
 
-    /// Whether the history shows how much there was, or that there was so much.
+    /// True if the history shows how much was available, or that at least `needed` was.
     pub fn tells_of(self, needed: Bytes) -> bool {
         self.ceiling.is_some() || needed <= self.most
     }
@@ -89,15 +89,15 @@ mod tests {
         let known = supply(&[taken, failed], None);
         assert_eq!(known, Supply { most: Bytes::mib(100), ceiling: Some(Bytes::mib(106)) });
         assert!(known.lacks(Bytes::mib(107)) && !known.lacks(Bytes::mib(106)) && known.tells_of(Bytes::mib(300)));
-        // It was the limit that refused.
+        // The limit refused the request.
         let limited = supply(&[taken, failed], Some(Bytes::mib(119)));
         assert_eq!(limited.ceiling, None);
         assert!(!limited.lacks(Bytes::mib(300)) && !limited.tells_of(Bytes::mib(101)));
         assert!(limited.tells_of(Bytes::mib(100)));
-        // So much was refused, even where the driver had enough.
+        // The request was refused although the driver had enough.
         let unknown = supply(&[taken, (Action::Oom, 500 * MIB, 20)], None);
         assert_eq!(unknown.ceiling, Some(Bytes(120 * MIB - 1)));
-        // Later there was more.
+        // More memory was available later.
         let later = supply(&[taken, failed, (Action::SegmentAlloc, 2 << 30, 50)], None);
         assert_eq!(later.ceiling, Some(Bytes::mib(150)));
     }

@@ -1,4 +1,4 @@
-//! A recorded history with a position in it: the driver that the replayed allocator asks, and the judge of its events.
+//! A recorded history and a position in it: the replayed allocator's driver, and the judge of its events.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -9,15 +9,15 @@ use crate::types::{Action, TraceEntry};
 use vramlab_allocator::units::{Address, Bytes, StreamId};
 use vramlab_allocator::{DeviceMemory, EventToken, OutOfDeviceMemory, Seed, SegmentSource, TraceEvent, TraceSink};
 
-/// Marks the streams that stand for "whatever this pending block waits for". No stream handle (a pointer) is so large.
+/// Marks the streams that stand for "whatever this pending block waits for". No stream handle (a pointer) is that large.
 const WAITING: u64 = 1 << 63;
 
-/// The stream that the block at `address` waits for, as far as the replayed allocator knows.
+/// The stream that stands for whatever the block at `address` waits for.
 pub const fn waiting_stream(address: Address) -> StreamId {
     StreamId(WAITING | address.0)
 }
 
-/// A device's trace, read by the allocator's driver and its sink alike.
+/// A device's trace, read by both the allocator's driver and its sink.
 #[derive(Debug)]
 pub struct Tape<'a> {
     entries: &'a [TraceEntry],
@@ -25,9 +25,9 @@ pub struct Tape<'a> {
     mismatch: RefCell<Option<Mismatch>>,
     segments: Cell<u64>,
     placements: Cell<u64>,
-    /// Blocks that complete next are waited for: they are no use before.
+    /// True if the next completions happen only when they are waited for.
     waiting: Cell<bool>,
-    /// Entries of private pools are left out: requests that looked for completed blocks among them.
+    /// True if entries of private pools are left out, including requests that found completed blocks.
     gaps: bool,
 }
 
@@ -36,7 +36,7 @@ impl<'a> Tape<'a> {
         Self::from(entries, 0)
     }
 
-    /// A history of which the entries before `position` are not played.
+    /// A history that is played from `position` on.
     pub const fn from(entries: &'a [TraceEntry], position: usize) -> Self {
         Self {
             entries,
@@ -49,23 +49,23 @@ impl<'a> Tape<'a> {
         }
     }
 
-    /// A history from which entries of private pools are left out, if it `has` any.
+    /// Notes whether entries of private pools were left out of the history.
     pub const fn without_private_pools(mut self, has: bool) -> Self {
         self.gaps = has;
         self
     }
 
-    /// Entries of private pools are left out.
+    /// True if entries of private pools were left out.
     pub const fn has_gaps(&self) -> bool {
         self.gaps
     }
 
-    /// The same history at the same place, to try something on.
+    /// The same history at the same position, for a trial.
     pub const fn fork(&self) -> Self {
         Self::from(self.entries, self.position.get()).without_private_pools(self.gaps)
     }
 
-    /// From here on blocks complete when they are waited for, and not before; or whenever the history completes them.
+    /// If `waiting`, blocks complete only when they are waited for; otherwise whenever the history completes them.
     pub fn wait_for_completions(&self, waiting: bool) {
         self.waiting.set(waiting);
     }
@@ -85,7 +85,7 @@ impl<'a> Tape<'a> {
         self.placements.get()
     }
 
-    /// The entry that has to be explained next. Entries that tell of no decision are passed over.
+    /// The next entry to explain. Entries that are not about a decision are skipped.
     #[inline]
     pub fn current(&self) -> Option<&'a TraceEntry> {
         loop {
@@ -102,13 +102,13 @@ impl<'a> Tape<'a> {
         self.entries.get(self.position.get()..).unwrap_or_default()
     }
 
-    /// True once an event did not fit; nothing is compared any more.
+    /// True once an event did not match. Nothing is compared any more then.
     #[inline]
     pub fn stopped(&self) -> bool {
         self.mismatch.borrow().is_some()
     }
 
-    /// Records that the entry at the position was not what our allocator did.
+    /// Records that the current entry is not what our allocator did.
     pub fn stop(&self, expected: String) {
         let found = self.current().map_or_else(|| "the trace ends".to_owned(), describe_entry);
         let mut mismatch = self.mismatch.borrow_mut();
@@ -117,12 +117,12 @@ impl<'a> Tape<'a> {
         }
     }
 
-    /// What did not fit.
+    /// The mismatch, if there is one.
     pub fn mismatch(&self) -> Option<Mismatch> {
         self.mismatch.borrow().clone()
     }
 
-    /// Holds an event of our allocator against the current entry, and moves on if they agree.
+    /// Compares an event of our allocator with the current entry, and moves on if they agree.
     #[inline]
     fn judge(&self, event: &TraceEvent, observer: &mut impl Observer) {
         if self.stopped() {
@@ -147,7 +147,7 @@ impl<'a> Tape<'a> {
     }
 }
 
-/// True if PyTorch recorded just what our allocator did.
+/// True if PyTorch recorded exactly what our allocator did.
 #[inline]
 fn agrees(event: &TraceEvent, entry: &TraceEntry) -> bool {
     let same = |action, address, size, stream| {
@@ -215,19 +215,18 @@ impl<O: Observer> TraceSink for Judge<'_, '_, O> {
     }
 }
 
-/// The recorded driver: it has memory when the history goes on with a segment of that size, and puts it where the history
-/// says.
+/// The recorded driver. It has memory if the history's next entry is a segment of that size, and places it at the recorded address.
 #[derive(Debug)]
 pub struct Driver<'a> {
     tape: &'a Tape<'a>,
     total: Bytes,
-    /// Memory that is held: start and end. A damaged history may hand out the same memory twice.
+    /// Memory held, as start and end. A damaged history may hand out the same memory twice.
     held: BTreeMap<Address, Address>,
     ranges: BTreeMap<Address, Address>,
 }
 
 impl<'a> Driver<'a> {
-    /// A driver that gave what `seed` holds.
+    /// A driver that has already given the memory that `seed` holds.
     pub fn new(tape: &'a Tape<'a>, seed: &Seed, total: Bytes) -> Self {
         let segments = seed.segments.iter().filter(|segment| !segment.expandable);
         let held = segments.map(|segment| (segment.address, segment.address.offset(segment.size))).collect();
@@ -235,12 +234,12 @@ impl<'a> Driver<'a> {
         Self { tape, total, held, ranges }
     }
 
-    /// The same driver, asked by another allocator about its history.
+    /// A copy of the driver for another allocator and tape.
     pub fn fork<'t>(&self, tape: &'t Tape<'t>) -> Driver<'t> {
         Driver { tape, total: self.total, held: self.held.clone(), ranges: self.ranges.clone() }
     }
 
-    /// The entry at the position, if it says that the driver gave memory.
+    /// The current entry, if it says that the driver gave memory.
     fn granted(&self, action: Action) -> Result<&TraceEntry, OutOfDeviceMemory> {
         self.tape.current().filter(|entry| entry.action == action && !self.tape.stopped()).ok_or(OutOfDeviceMemory)
     }
@@ -257,7 +256,7 @@ impl<'a> Driver<'a> {
     }
 }
 
-/// Where a region of that size ends; `None` beyond all addresses.
+/// The end of a region of this size; `None` beyond all addresses.
 fn end_of(address: Address, size: Bytes) -> Option<Address> {
     address.0.checked_add(size.0).map(Address)
 }
@@ -315,12 +314,12 @@ impl SegmentSource for Driver<'_> {
         !self.tape.waiting.get() && self.tape.current().is_some_and(completes)
     }
 
-    /// Those that complete next in the history.
+    /// The streams whose blocks the history completes next.
     fn streams_done(&mut self) -> Option<Vec<StreamId>> {
         Some(if self.tape.waiting.get() { Vec::new() } else { self.completing().collect() })
     }
 
-    /// PyTorch looks through streams in the order of a hash table; the history shows which it was.
+    /// PyTorch searches streams in the order of a hash table; the history shows which order that was.
     fn order_streams(&mut self, streams: &mut [StreamId]) {
         let mut places: HashMap<StreamId, usize> = HashMap::new();
         for (at, stream) in self.completing().enumerate() {

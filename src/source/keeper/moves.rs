@@ -1,4 +1,4 @@
-//! Where a keeper looks: its cursor, which goes where a person wants, by itself, or stays at the mark.
+//! The keeper's cursor: it goes where a person wants, moves by itself, or stays at the mark.
 
 use tokio::time::Instant;
 use vramlab_model::Micros;
@@ -15,7 +15,7 @@ impl Keeper {
             _ => None,
         };
         let from = match to {
-            // Before a moment that the keeper chose there may be none, and behind it the last one.
+            // Before a moment that the keeper chose there may be no flip, and after it the last one.
             Move::Jump(Landmark::Flip, Direction::Backward) => self.cursor,
             _ => self.shown(),
         };
@@ -24,7 +24,7 @@ impl Keeper {
         }
     }
 
-    /// What is shown, wherever the run is.
+    /// The moment on screen, wherever the run is.
     pub(super) fn shown(&self) -> Cursor {
         match (self.cursor, self.marks.shown()) {
             (Cursor::Now, Some(mark)) if mark.moment != Moment::Now => Cursor::At(mark.view.position),
@@ -56,7 +56,7 @@ impl Keeper {
         match cursor {
             Cursor::Now => self.back = None,
             Cursor::At(position) => {
-                // A short way ahead is gone, not sought.
+                // A cursor a short way ahead is advanced event by event instead of being looked up.
                 const NEAR: u64 = 20_000;
                 match &mut self.back {
                     Some(back) if (back.ranks.position()..back.ranks.position() + NEAR).contains(&position) => {
@@ -94,12 +94,12 @@ impl Keeper {
         let Some(back) = &self.back else { return self.now_time() };
         match back.ranks.lab(device) {
             Some(lab) => lab.time(),
-            // Nothing has happened yet: the clock begins with what comes first.
+            // Nothing has happened yet: the clock begins with the first event.
             None => self.timeline.event(self.timeline.first()).map_or(Micros(0), |event| event.time),
         }
     }
 
-    /// Moves a cursor that goes by itself to where its clock stands.
+    /// Moves a cursor that moves by itself to where its clock is.
     pub(super) fn play_on(&mut self) {
         let (Some(play), Cursor::At(position)) = (self.play, self.cursor) else { return };
         if self.published.elapsed() < FRAME {
@@ -112,7 +112,7 @@ impl Keeper {
             Some(next) if next > position => self.set_cursor(Cursor::At(next)),
             Some(_) => return,
             None => {
-                // What is over stays at its end: "now" is its mark.
+                // In a run that has ended it stays at the end, because "now" is the mark there.
                 let end = if self.goes_on() { Cursor::Now } else { Cursor::At(self.timeline.end()) };
                 self.set_cursor(end);
                 self.play = None;
@@ -121,12 +121,12 @@ impl Keeper {
         self.dirty = true;
     }
 
-    /// More may happen.
+    /// True if more may happen.
     pub(super) fn goes_on(&self) -> bool {
         self.grows || self.kind == SourceKind::Live
     }
 
-    /// Marks the moment that memory is shown of while the cursor has not been moved; returns where screens look then.
+    /// Marks the moment whose memory is shown while the cursor has not been moved. Returns where screens look then.
     pub(super) fn mark(&mut self) -> Cursor {
         if self.cursor != Cursor::Now || self.behind.is_some() {
             self.marks.begin_anew();
@@ -139,7 +139,7 @@ impl Keeper {
         if self.marks.place().is_none_or(|place| self.studies.has(place)) {
             self.marks.show();
         }
-        // A ghost goes along with what goes on, and stands where the mark does in what is over.
+        // A ghost follows a run that goes on, and stays at the mark of one that has ended.
         if goes_on { self.cursor } else { place }
     }
 }

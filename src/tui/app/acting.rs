@@ -1,4 +1,4 @@
-//! Doing what is asked for: what of it is the screen's own, and what goes to the source.
+//! Performs actions: some are for the screen itself, others go to the source.
 
 use super::message::{Effect, send};
 use super::pointer::Pointer;
@@ -23,14 +23,14 @@ use crate::tui::screens::SCREENS;
 use crate::tui::states::{ActionInput, BlocksAction, LabAction, LedgerAction, ScreenAction, Selection};
 use crate::tui::words;
 
-/// Of a text that was copied the footer repeats so many characters.
+/// How many characters of a copied text the footer repeats.
 const NOTICED: usize = 160;
 const YOURS: &str = "the lab is yours until the lesson goes on; after changes, later answers may not count";
 const NOT_YET: &str = "the lesson runs the lab now; you can take it once a step is explained";
 const NO_LESSON: &str = "no lesson is open; `vramlab lesson` lists them";
 
 impl App {
-    /// Does what is asked for, or says why that can't be.
+    /// Performs an action, or says why it is not possible.
     pub(super) fn ask(&mut self, action: Action) -> Vec<Effect> {
         if let Some(why) = self.held_back(action) {
             self.notify(why);
@@ -39,7 +39,7 @@ impl App {
         let permitted = self.presenter.as_mut().map_or(Ok(()), |presenter| presenter.permits(action, self.now));
         match permitted.and_then(|()| keymap::acts(action, &self.latest)) {
             Ok(()) => {
-                // Opening a line of input does nothing yet.
+                // Opening a line of input changes nothing yet.
                 if hold::acts_on_lab(action, &self.latest) && !matches!(action, Action::Edit(_)) {
                     self.meddle();
                 }
@@ -53,7 +53,7 @@ impl App {
         }
     }
 
-    /// Hands an action to whom it concerns.
+    /// Hands an action to whoever performs it.
     pub(super) fn act(&mut self, action: Action) -> Vec<Effect> {
         self.dirty = true;
         match action {
@@ -149,7 +149,7 @@ impl App {
         Vec::new()
     }
 
-    /// What can be copied: what the screen has selected, the finding that is looked at, the command.
+    /// What can be copied: the screen's selection, the finding in view, the command.
     pub(super) fn copies(&self) -> CopyMenu {
         let stage = self.stage();
         let findings = &stage.findings();
@@ -171,7 +171,7 @@ impl App {
         vec![Effect::Copy(text)]
     }
 
-    /// The help, about a panel or about keys.
+    /// The help for a panel, or for keys.
     pub(super) fn help(&self, panel: Option<Panel>) -> Help {
         let mut panels: Vec<Panel> = Vec::new();
         for (area, panel) in &self.layout.panels {
@@ -182,7 +182,7 @@ impl App {
         Help::new(panel, panels, self.screen)
     }
 
-    /// The panel that the mouse is at on this screen; else that of what a person has selected there.
+    /// The panel under the mouse on this screen, or else the panel of the selection.
     pub(super) fn asked_about(&self) -> Option<Panel> {
         self.pointer.panel(&self.layout).or(self.layout.focus)
     }
@@ -227,7 +227,7 @@ impl App {
         effects
     }
 
-    /// Shows on Blocks what is drawn in a cell of the Lab's map.
+    /// Shows the content of a cell of the Lab's map on Blocks.
     fn show_cell(&mut self, [row, column]: [usize; 2]) -> Vec<Effect> {
         let Some(area) = self.layout.overview else { return Vec::new() };
         let segments = &self.latest.shown().segments;
@@ -242,7 +242,7 @@ impl App {
         self.do_picked(OnEnter::Press { screen: Some(screen), action })
     }
 
-    /// Shows who asked for what survives, where the finding that is selected is a leak whose lines are known.
+    /// Shows who allocated the surviving blocks, if the selected finding is a leak whose lines are known.
     fn show_leak(&mut self) {
         let findings = self.latest.findings();
         let finding = self.states.ledger.selected(&findings).and_then(|place| findings.get(place));
@@ -256,7 +256,7 @@ impl App {
         }
     }
 
-    /// Does the remedy that is selected, as its own key would.
+    /// Applies the selected remedy, as its own key would.
     pub(super) fn do_remedy(&mut self) -> Vec<Effect> {
         let Some(remedy) = self.states.ledger.remedy(&self.latest.findings()).cloned() else {
             self.notify("no setting was found that helps with this finding".to_owned());
@@ -297,7 +297,7 @@ impl App {
         }
     }
 
-    /// Scrolls what is on top.
+    /// Scrolls the topmost list.
     pub(super) fn scroll(&mut self, steps: i32, rows: usize) {
         match self.layers.last_mut().and_then(Layer::first_line) {
             Some(line) => *line = scrolled(*line, steps, rows, self.layout.layer_rows),

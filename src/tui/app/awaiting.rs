@@ -1,4 +1,4 @@
-//! A program that is watched, before it says anything.
+//! Waiting for a watched program that has not said anything yet.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,35 +9,35 @@ use crate::model::RunState;
 use crate::tui::waiting::{self, AwaitedProgram};
 
 impl App {
-    /// The same of which this is known while it waits for a program.
+    /// Adds what is known of the program that the app waits for.
     #[must_use]
     pub fn with_awaited(self, awaited: AwaitedProgram) -> Self {
         Self { awaited: Arc::new(awaited), ..self }
     }
 
-    /// What is known of the program that it waits for, and for how long it has; `None` where it does not wait.
+    /// What is known of the awaited program, and how long it has been awaited; `None` if the app does not wait.
     pub(crate) fn awaited(&self) -> Option<(&AwaitedProgram, Duration)> {
         waiting::is_shown(&self.latest).then_some((&*self.awaited, self.now))
     }
 
-    /// Where that program prints to, and its process, as far as that is known: both are followed while it is waited for.
+    /// The awaited program's output file and process, if known. Both are followed meanwhile.
     pub(crate) fn followed(&self) -> (Option<PathBuf>, Option<u32>) {
         (self.awaited.output.clone(), self.awaited.pid)
     }
 
-    /// It has printed these lines last.
+    /// Takes in the last lines that the program printed.
     pub(super) fn printed(&mut self, lines: Vec<String>) {
         Arc::make_mut(&mut self.awaited).printed = lines;
         self.dirty |= self.awaited().is_some();
     }
 
-    /// Whether it has loaded PyTorch.
+    /// Takes in whether the program has loaded PyTorch.
     pub(super) fn loaded(&mut self, loaded: Option<bool>) {
         Arc::make_mut(&mut self.awaited).torch = loaded;
         self.dirty |= self.awaited().is_some();
     }
 
-    /// Whether a program that has not said anything may still do so.
+    /// True if a program that has not said anything may still do so.
     pub(super) fn waits_on(&self) -> bool {
         self.latest.run != RunState::Finished && self.awaited().is_some()
     }

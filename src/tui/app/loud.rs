@@ -1,15 +1,15 @@
-//! How long a measured effect is loud, and how long it is news.
+//! How long a measured effect is highlighted, and how long it counts as news.
 
 use std::time::Duration;
 
 use crate::model::View;
 
-/// How long it is.
+/// How long an effect is highlighted.
 const LOUD: Duration = Duration::from_secs(5);
-/// How long a person needs at least to read what it was: in that time a fast lab trains hundreds of steps.
+/// How long a person needs at least to read it. In that time a fast lab trains hundreds of steps.
 const NEWS: Duration = Duration::from_secs(20);
 
-/// The effect that was shown last.
+/// The last effect that was shown.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LoudEffect(Option<ShownNews>);
 
@@ -17,15 +17,15 @@ pub(super) struct LoudEffect(Option<ShownNews>);
 struct ShownNews {
     /// Its position in the event stream.
     position: u64,
-    /// Nothing of it is still being measured.
+    /// True if its measurement is complete.
     complete: bool,
     until: Duration,
-    /// When it is old.
+    /// When it stops being news.
     old: Duration,
 }
 
 impl LoudEffect {
-    /// Takes note of the last effect of a view: it is loud when it is new, and again when it is complete.
+    /// Takes in the last effect of a view: it is highlighted when it is new, and again when it is complete.
     pub fn take(&mut self, view: &View, now: Duration) {
         let Some(effect) = view.effects.last() else {
             self.0 = None;
@@ -37,17 +37,17 @@ impl LoudEffect {
         }
     }
 
-    /// Whether it still is news.
+    /// True while it is news.
     pub fn is_news(&self, now: Duration) -> bool {
         self.0.is_some_and(|shown| now < shown.old)
     }
 
-    /// When it falls silent or gets old, whichever is next; `None` once it is both.
+    /// When the highlight or the news ends, whichever is next; `None` once both have ended.
     pub fn next_change(&self, now: Duration) -> Option<Duration> {
         self.0.and_then(|shown| [shown.until, shown.old].into_iter().find(|&change| now < change))
     }
 
-    /// When it falls silent; `None` where it is.
+    /// When the highlight ends; `None` if there is none.
     pub fn until(&self, now: Duration) -> Option<Duration> {
         self.0.map(|shown| shown.until).filter(|&until| now < until)
     }

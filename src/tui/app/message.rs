@@ -1,4 +1,4 @@
-//! What the state of the screen hears, and what it asks the shell to do.
+//! The messages to the screen's state, and the effects that it asks of the shell.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::tui::states::OtherFile;
 /// Something that happened.
 #[derive(Clone, Debug)]
 pub enum Message {
-    /// The clock, since the program began. Comes before what happened at that time.
+    /// The time since the program began. Comes before messages of that time.
     Clock(Duration),
     /// A key was pressed.
     Key(KeyEvent),
@@ -22,24 +22,24 @@ pub enum Message {
     Mouse(MouseEvent),
     /// Text was pasted.
     Paste(String),
-    /// The terminal has another size.
+    /// The terminal was resized.
     Resized,
     /// The source published a picture.
     Picture(Arc<Picture>),
-    /// Another file was read, to be compared with.
+    /// Another file was read for the comparison.
     Compared(OtherFile),
-    /// What may follow the beginning of a path.
+    /// Completions of a path.
     Completed(Completion),
-    /// The last lines of what a watched program prints.
+    /// The last lines that a watched program printed.
     Output(Vec<String>),
-    /// Whether a watched program has loaded PyTorch, where the system says.
+    /// Whether a watched program has loaded PyTorch, if the system says.
     Torch(Option<bool>),
-    /// A frame was drawn; what it learnt about the layout.
+    /// A frame was drawn, with its layout.
     Drawn(FrameLayout),
 }
 
 impl Message {
-    /// What a terminal's event says, if anything that matters here.
+    /// The message for a terminal's event; `None` if the event does not matter here.
     #[must_use]
     pub fn of(event: Event) -> Option<Self> {
         match event {
@@ -52,10 +52,10 @@ impl Message {
     }
 }
 
-/// What the shell is to do.
+/// An effect that the shell performs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Ask the source for something.
+    /// Send a request to the source.
     Send(Request),
     /// Paint every cell with the next frame.
     Repaint,
@@ -63,19 +63,19 @@ pub enum Effect {
     Suspend,
     /// Save what is on the screen as a picture and as text.
     SaveScreen,
-    /// Read this file, to compare with it.
+    /// Read this file for the comparison.
     Compare(PathBuf),
-    /// Find out what may follow the beginning of a path.
+    /// Find completions of a path.
     Complete(String),
-    /// Put a text on the clipboard of the terminal.
+    /// Copy a text to the terminal's clipboard.
     Copy(String),
-    /// Wear the theme of this name from now on, whenever the program starts.
+    /// Use the theme with this name from now on, whenever the program starts.
     KeepTheme(String),
     /// Leave.
     Quit,
 }
 
-/// What the source is asked.
+/// The effects that send these requests to the source.
 pub(super) fn send(requests: impl IntoIterator<Item = Request>) -> Vec<Effect> {
     requests.into_iter().map(Effect::Send).collect()
 }

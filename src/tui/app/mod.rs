@@ -1,4 +1,4 @@
-//! What the screen shows beyond its source, and how keys and news change it: a pure function of messages.
+//! The state of the screen besides its source, and how keys and news change it: a pure function of messages.
 
 mod acting;
 mod awaiting;

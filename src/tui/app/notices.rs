@@ -1,42 +1,42 @@
-//! The line that stands in the footer for a while.
+//! Notices that stand in the footer for a while.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::model::{Level, LogLine, Micros};
 
-/// How long a notice stands in the footer.
+/// How long a notice stays in the footer.
 const NOTICE: Duration = Duration::from_secs(5);
 
-/// What the footer tells, and what it has told.
+/// The notice in the footer, and the notices shown before.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Notices {
     text: Option<String>,
     until: Duration,
-    /// The last warning of the log that was told.
+    /// The last warning of the log that was shown.
     told: Option<(Micros, Arc<str>)>,
-    /// How often a file's reader had said something.
+    /// How many messages of a file's reader were shown.
     heard: u64,
 }
 
 impl Notices {
-    /// The line.
+    /// The notice.
     pub fn text(&self) -> Option<&str> {
         self.text.as_deref()
     }
 
-    /// When it goes.
+    /// When it disappears.
     pub fn until(&self) -> Option<Duration> {
         self.text.as_ref().map(|_| self.until)
     }
 
-    /// Tells `text` from `now` on.
+    /// Shows `text` from `now` on.
     pub fn tell(&mut self, text: String, now: Duration) {
         self.text = Some(text);
         self.until = now + NOTICE;
     }
 
-    /// Tells the last warning of the log, once.
+    /// Shows the last warning of the log, once.
     pub fn hear(&mut self, log: &[LogLine], now: Duration) {
         let Some(LogLine { time, text, .. }) = log.iter().rev().find(|line| line.level == Level::Warning) else {
             return;
@@ -48,7 +48,7 @@ impl Notices {
         }
     }
 
-    /// Tells what the reader of a file says, once.
+    /// Shows the last message of a file's reader, once.
     pub fn hear_of(&mut self, said: Option<&(u64, Arc<str>)>, now: Duration) {
         if let Some((number, text)) = said.filter(|(number, _)| *number > self.heard) {
             self.heard = *number;
@@ -56,12 +56,12 @@ impl Notices {
         }
     }
 
-    /// The line goes: what it was about is over.
+    /// Removes the notice, because its subject is over.
     pub fn forget(&mut self) {
         self.text = None;
     }
 
-    /// True where the line has stood long enough: it is gone then.
+    /// Removes the notice if its time is up. Returns true if it was removed.
     pub fn expire(&mut self, now: Duration) -> bool {
         let over = self.until().is_some_and(|until| until <= now);
         if over {

@@ -1,4 +1,4 @@
-//! Doing what was found: by a few letters in the palette, by a search in the help.
+//! Performs what was found: by letters in the palette, or by a search in the help.
 
 use super::message::{Effect, send};
 use super::state::App;
@@ -11,16 +11,16 @@ use crate::tui::layers::{Help, Layer, Palette};
 use crate::tui::palette::{Index, Offer, OnEnter};
 use crate::tui::presenter::Presenter;
 
-/// So many are remembered.
+/// How many picks are remembered.
 const RECENT: usize = 8;
 
 impl App {
-    /// The palette, with everything that can be found now.
+    /// The palette with everything that can be found now.
     pub(super) fn palette(&self) -> Layer {
         Layer::Palette(Palette::new(Index::new(&self.stage(), self.screen, self.recent.clone())))
     }
 
-    /// Does what was picked in the palette, and remembers it.
+    /// Performs a pick from the palette, and remembers it.
     pub(super) fn pick(&mut self, offer: Offer) -> Vec<Effect> {
         let on_enter = offer.on_enter.clone();
         self.recent.retain(|other| other.on_enter != on_enter);
@@ -29,7 +29,7 @@ impl App {
         self.do_picked(on_enter)
     }
 
-    /// Does what was picked.
+    /// Performs a pick.
     pub(super) fn do_picked(&mut self, on_enter: OnEnter) -> Vec<Effect> {
         match on_enter {
             OnEnter::Press { screen, action } => match screen.filter(|screen| *screen != self.screen) {

@@ -1,4 +1,4 @@
-//! What the mouse asks for: clicks and drags by where they are, the wheel by its direction; and which panel it is at.
+//! Mouse actions: clicks and drags by their position, the wheel by its direction; and the panel under the mouse.
 
 use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
 use ratatui::layout::{Position, Rect};
@@ -8,16 +8,16 @@ use crate::tui::panel::Panel;
 use crate::tui::stage::{Chart, FrameLayout};
 use crate::tui::states::{BlocksAction, LabAction, ScreenAction, TimelineAction};
 
-/// Where the mouse was last seen on the screen that is shown.
+/// Where the mouse was last seen on the current screen.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pointer {
-    /// Where it moved to, while no key was pressed since.
+    /// Where it moved to, if no key was pressed since.
     moved: Option<Position>,
     clicked: Option<Position>,
 }
 
 impl Pointer {
-    /// Takes note of what it did.
+    /// Takes in a mouse event.
     pub fn take(&mut self, mouse: MouseEvent) {
         let position = Position::new(mouse.column, mouse.row);
         self.moved = Some(position);
@@ -26,12 +26,12 @@ impl Pointer {
         }
     }
 
-    /// A key was pressed: a mouse that merely lies somewhere points at nothing.
+    /// Notes that a key was pressed: a mouse at rest then points at nothing.
     pub fn rest(&mut self) {
         self.moved = None;
     }
 
-    /// The panel that it is at, else the one that was clicked last.
+    /// The panel under the mouse, or else the last one clicked.
     pub fn panel(&self, layout: &FrameLayout) -> Option<Panel> {
         [self.moved, self.clicked].into_iter().flatten().find_map(|position| layout.panel_at(position))
     }
@@ -73,7 +73,7 @@ fn in_map(position: Position, layout: &FrameLayout) -> Option<Action> {
     blocks.or_else(|| layout.overview.and_then(cell).map(on_lab)).map(Action::Own)
 }
 
-/// What lies there, the topmost.
+/// The topmost target at a position.
 fn target(position: Position, layout: &FrameLayout) -> Option<Action> {
     let target = layout.targets.iter().rev().find(|(area, _)| area.contains(position));
     target.map(|(_, action)| *action)

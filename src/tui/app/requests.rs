@@ -1,4 +1,4 @@
-//! What keys ask of the source: to go on, to stop, to move the cursor.
+//! Requests to the source: to go on, to stop, to move the cursor.
 
 use crate::model::RunState;
 use crate::recording::Direction;
@@ -6,7 +6,7 @@ use crate::session::{Command, StepSize};
 use crate::source::{Move, MoveUnit, Picture, Request};
 use crate::tui::action::Action;
 
-/// The requests of an action that only the source can answer; none for other actions.
+/// The requests for an action that only the source can perform; empty for other actions.
 pub(super) fn of(action: Action, picture: &Picture) -> Vec<Request> {
     let one = match action {
         Action::TogglePause => return toggle_pause(picture),
@@ -18,7 +18,7 @@ pub(super) fn of(action: Action, picture: &Picture) -> Vec<Request> {
         Action::Cursor(unit, direction) => Request::Move(Move::By(unit, direction)),
         Action::Jump(landmark, direction) => Request::Move(Move::Jump(landmark, direction)),
         Action::CursorStart => Request::Move(Move::Start),
-        // The end of what is over; from there `Esc` leads back to its mark.
+        // The end of a run that is over. From there `Esc` leads back to its mark.
         Action::CursorNow if !picture.is_live() && !picture.extent.grows => Request::Move(Move::To(u64::MAX)),
         Action::CursorNow => Request::Move(Move::Now),
         Action::Faster(power) => Request::Faster(f64::from(power).exp2()),
@@ -30,7 +30,7 @@ pub(super) fn of(action: Action, picture: &Picture) -> Vec<Request> {
     vec![one]
 }
 
-/// In what has happened the cursor goes on; a lab trains on.
+/// For what has already happened, moves the cursor; a live lab trains on.
 fn advance(size: StepSize, picture: &Picture) -> Request {
     if picture.is_live() && picture.is_now() {
         return Request::Lab(Command::Advance(size));
@@ -47,7 +47,7 @@ fn toggle_pause(picture: &Picture) -> Vec<Request> {
     let lab = Request::Lab;
     match (&picture.run, picture.is_live(), picture.is_now()) {
         (_, false, _) | (RunState::Running, true, false) => vec![Request::TogglePlay],
-        // Where memory ran out the screen may be about to look back, and no picture says so yet.
+        // After memory ran out the screen may be about to look back, although no picture says so yet.
         (RunState::OutOfMemory, true, _) | (_, true, false) => vec![Request::Move(Move::Now), lab(Command::Resume)],
         (RunState::Running, true, true) => vec![lab(Command::Pause)],
         (_, true, true) => vec![lab(Command::Resume)],

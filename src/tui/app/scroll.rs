@@ -1,11 +1,11 @@
-//! Lists of which only some rows are seen: so many in all, and so many at once.
+//! Lists of which only some rows are visible: the number of rows, and how many are visible.
 
 /// The first row of the last page.
 pub(super) fn last_page((rows, seen): (usize, usize)) -> usize {
     rows.saturating_sub(seen)
 }
 
-/// The first row after so many steps of so many rows each.
+/// The first visible row after `steps` steps of `each` rows.
 pub(super) fn scrolled(first: usize, steps: i32, each: usize, list: (usize, usize)) -> usize {
     let distance = (steps.unsigned_abs() as usize).saturating_mul(each);
     if steps < 0 { first.saturating_sub(distance) } else { first.saturating_add(distance).min(last_page(list)) }

@@ -41,32 +41,32 @@ pub struct App {
     pub(super) screen: usize,
     /// What each screen remembers.
     pub(super) states: ScreenStates,
-    /// The first row of what scrolls on the screen that is shown.
+    /// The first row of the list that scrolls on the current screen.
     pub(super) scroll: usize,
     pub(super) layers: Vec<Layer>,
-    /// What was picked in the palette, the last first.
+    /// Picks from the palette, the last first.
     pub(super) recent: Vec<Offer>,
-    /// What is to be done once the screen is drawn that it was picked for.
+    /// An action to perform once the screen it was picked for is drawn.
     pub(super) when_drawn: Option<Action>,
-    /// What was asked to be studied.
+    /// The last study that was requested.
     pub(super) wanted: Option<StudyRequest>,
-    /// The file that was asked for.
+    /// The last file that was requested.
     pub(super) reading: Option<Arc<str>>,
     pub(super) notices: Notices,
     pub(super) effect: LoudEffect,
-    /// The request that failed whose moment was shown.
+    /// The failed request whose moment was shown.
     pub(super) autopsy: Option<u64>,
-    /// Nothing flashes.
+    /// True if nothing may flash.
     pub(super) calm: bool,
-    /// What is known of a program that is watched before it says anything.
+    /// What is known of a watched program before it says anything.
     pub(super) awaited: Arc<AwaitedProgram>,
     /// The command that brings the screen back.
     pub(super) origin: Arc<OpeningCommand>,
-    /// While there is an audience.
+    /// Present while there is an audience.
     pub(super) presenter: Option<Presenter>,
-    /// While a story is told.
+    /// Present while a story is told.
     pub(super) narrator: Option<Box<Narrator>>,
-    /// While a lesson is taken.
+    /// Present while a lesson is taken.
     pub(super) tutor: Option<Box<Tutor>>,
     pub(super) pointer: Pointer,
     pub(super) layout: FrameLayout,
@@ -107,59 +107,59 @@ impl App {
         }
     }
 
-    /// The same with other keys.
+    /// Uses other keys.
     #[must_use]
     pub fn with_keys(self, keys: Keymap) -> Self {
         Self { keys: Arc::new(keys), ..self }
     }
 
-    /// The same that flashes nothing, or has an audience.
+    /// Sets whether nothing flashes, and whether there is an audience.
     #[must_use]
     pub fn with_manners(self, calm: bool, present: bool) -> Self {
         Self { calm, presenter: present.then(Presenter::default), ..self }
     }
 
-    /// The same that tells a story by itself.
+    /// Tells a story by itself.
     #[must_use]
     pub fn with_story(self, story: Story, pace: ReadingPace) -> Self {
         Self { narrator: Some(Box::new(Narrator::new(story, pace))), ..self }
     }
 
-    /// The same beside which a lesson is taken.
+    /// Adds a lesson beside the lab.
     #[must_use]
     pub fn with_lesson(self, lecture: &Lecture) -> Self {
         Self { tutor: Some(Box::new(Tutor::new(lecture))), ..self }
     }
 
-    /// Who leads through the lesson, while one is taken.
+    /// The tutor, while a lesson is taken.
     pub(crate) fn tutor(&self) -> Option<&Tutor> {
         self.tutor.as_deref()
     }
 
-    /// Who tells the story, while one is told.
+    /// The narrator, while a story is told.
     pub(crate) fn narrator(&self) -> Option<&Narrator> {
         self.narrator.as_deref()
     }
 
-    /// Which scene of a story is told, counted from 1, and of how many; `None` where none is, or all is told.
+    /// The current scene of a story, counted from 1, and the number of scenes; `None` if there is no story, or it is over.
     #[must_use]
     pub fn scene(&self) -> Option<(usize, usize)> {
         self.narrator().map(Narrator::place)
     }
 
-    /// The same that shows another screen, by its place in the list.
+    /// Shows another screen, by its index in the list.
     #[must_use]
     pub fn with_screen(self, screen: usize) -> Self {
         Self { screen, ..self }
     }
 
-    /// The same that was opened by another command.
+    /// Sets the command that opened it.
     #[must_use]
     pub fn with_origin(self, origin: OpeningCommand) -> Self {
         Self { origin: Arc::new(origin), ..self }
     }
 
-    /// The same with the words of a person for blocks, by which memory is shown first.
+    /// Adds a person's tags for blocks, by which memory is then shown first.
     #[must_use]
     pub fn with_tags(mut self, tags: Tags) -> Self {
         if !tags.is_empty() {
@@ -193,7 +193,7 @@ impl App {
         &self.latest
     }
 
-    /// What screens are drawn from.
+    /// The stage for drawing screens.
     pub(crate) fn stage(&self) -> Stage<'_> {
         Stage {
             picture: &self.latest,
@@ -213,47 +213,47 @@ impl App {
         }
     }
 
-    /// Whether there is an audience.
+    /// True if there is an audience.
     #[must_use]
     pub const fn is_presenting(&self) -> bool {
         self.presenter.is_some()
     }
 
-    /// The screen that is shown, by its place in the list.
+    /// The index of the current screen.
     #[must_use]
     pub const fn screen(&self) -> usize {
         self.screen
     }
 
-    /// What lies over it, the top one last.
+    /// The layers over the screen, the topmost last.
     pub(crate) fn layers(&self) -> &[Layer] {
         &self.layers
     }
 
-    /// The line that stands in the footer for a while.
+    /// The notice in the footer.
     #[must_use]
     pub fn notice(&self) -> Option<&str> {
         self.notices.text()
     }
 
-    /// Whether the measured effect is to be loud.
+    /// True if the measured effect is highlighted.
     #[must_use]
     pub fn effect_is_loud(&self) -> bool {
         !self.calm && self.effect.until(self.now).is_some()
     }
 
-    /// Whether somebody may still be reading what the last flip did. What was recorded is as old as the steps after it.
+    /// True if somebody may still be reading about the last flip. In a recording, the number of steps after it decides.
     fn is_news(&self) -> bool {
         self.latest.is_live() && self.effect.is_news(self.now)
     }
 
-    /// Whether the next frame would differ from the last.
+    /// True if the next frame would differ from the last.
     #[must_use]
     pub fn needs_frame(&self) -> bool {
         self.dirty
     }
 
-    /// When the screen changes by itself, if nothing happens before.
+    /// When the screen next changes by itself, if nothing happens before.
     #[must_use]
     pub fn next_change(&self) -> Option<Duration> {
         let pressed = self.presenter.as_ref().and_then(Presenter::next_change);
@@ -276,7 +276,7 @@ impl App {
         self.dirty = true;
     }
 
-    /// Takes note of what happened; says what is to be done about it.
+    /// Takes in a message. Returns the effects to perform.
     pub fn update(&mut self, message: Message) -> Vec<Effect> {
         let mut effects = self.hear(message);
         effects.extend(self.study());
@@ -313,7 +313,7 @@ impl App {
             }
             Message::Key(key) => return self.interrupt(key).unwrap_or_else(|| self.press(key)),
             Message::Paste(text) => {
-                // Outside of a line that is being written a paste is no series of commands.
+                // Unless a line is being written, pasted text is not a series of commands.
                 if let Some(layer) = self.layers.last_mut() {
                     let pressed = layer.paste(&text);
                     self.dirty = true;
@@ -330,7 +330,7 @@ impl App {
 
     fn advance_clock(&mut self, now: Duration) {
         let was = (self.effect_is_loud(), self.is_news());
-        // A clock runs on the screen.
+        // The screen shows a running clock.
         self.dirty |= self.waits_on() && self.now.as_secs() != now.as_secs();
         self.now = now;
         self.dirty |= self.notices.expire(now);
@@ -342,20 +342,20 @@ impl App {
         self.effect.take(&picture.view, self.now);
         match picture.kind {
             SourceKind::Live | SourceKind::Watched(_) => self.notices.hear(&picture.view.log, self.now),
-            // What was recorded was said then.
+            // Messages in a recording were said at that time.
             SourceKind::Recording(_) => self.notices.hear_of(picture.said.as_ref(), self.now),
-            // What a file lacks is no news: it stands with the findings, and on the Lab in the log.
+            // What a file lacks is not news: it is in the findings, and in the Lab's log.
             SourceKind::Snapshot(_) => {}
         }
         self.latest = picture;
         self.dirty = true;
-        // A lesson sees that memory ran out before the cursor goes back to where.
+        // The lesson must see that memory ran out before the cursor moves back to the failure.
         let mut effects = self.teach();
         effects.extend(self.stand_at_failure());
         effects
     }
 
-    /// A request that failed is looked at where it failed: what follows it is the clearing up.
+    /// Moves the cursor to a failed request, because only cleanup follows it.
     fn stand_at_failure(&mut self) -> Vec<Effect> {
         let failed = self.latest.view.autopsy.as_ref().map(|autopsy| autopsy.position);
         let Some(position) = failed.filter(|_| self.latest.is_now() && self.latest.run == RunState::OutOfMemory) else {
@@ -384,7 +384,7 @@ impl App {
         if let Some(presenter) = &mut self.presenter {
             let shown = match self.layers.last() {
                 None => action.filter(|_| !self.tutor.as_ref().is_some_and(|tutor| tutor.takes(key))),
-                // What a dialog takes is no command; what only scrolls lets others through.
+                // A key that a dialog takes is not a command. A dialog that only scrolls lets other keys through.
                 Some(top) if top.takes_text() => None,
                 Some(_) => self.keys.dialog_action(key).map(Action::Dialog).or(action),
             };
@@ -415,7 +415,7 @@ impl App {
         action.map_or_else(Vec::new, |action| self.ask(action))
     }
 
-    /// Does what a key means in the layer on top; `None` where it means nothing there.
+    /// Performs what a key does in the layer on top; `None` if it does nothing there.
     pub(super) fn pressed(&mut self, pressed: LayerResponse) -> Option<Vec<Effect>> {
         let mut effects = Vec::new();
         match pressed {
@@ -474,7 +474,7 @@ impl App {
         Some(effects)
     }
 
-    /// Asks for what the screen wants studied, where that is something else than before.
+    /// Requests the study that the screen wants, if it differs from the last one.
     fn study(&mut self) -> Option<Effect> {
         let wants = SCREENS.get(self.screen).map(|screen| screen.wants)?;
         let wanted = wants(&mut self.states, &self.latest);

@@ -1,4 +1,4 @@
-//! Who leads a person: a story that tells itself, a lesson that asks.
+//! Guidance: a story that tells itself, or a lesson that asks.
 
 use crossterm::event::KeyEvent;
 
@@ -14,19 +14,19 @@ use crate::tui::screens::SCREENS;
 use crate::tui::tutor::Tutor;
 
 impl App {
-    /// What the lesson keeps back.
+    /// What the lesson holds back.
     pub(super) fn hold(&self) -> Hold {
         self.tutor().map_or(Hold::Nothing, Tutor::hold)
     }
 
-    /// Why a lesson does not let `action` be done now; `None` where it does.
+    /// Why a lesson does not allow `action` now; `None` if it does.
     pub(super) fn held_back(&self, action: Action) -> Option<String> {
         let hold = self.hold();
         let is_kept = self.tutor().is_some_and(|tutor| tutor.keeps(action)) || !hold.permits(action, &self.latest);
         is_kept.then(|| hold.why(&self.keys))
     }
 
-    /// Why a lesson does not let `request` be sent now, from a dialog that may have been opened before.
+    /// Why a lesson does not allow `request` now. It may come from a dialog that was opened before.
     pub(super) fn held_back_request(&self, request: &Request) -> Option<String> {
         match request {
             Request::Lab(Command::Set(switch, _)) => self.held_back(Action::of_switch(*switch)),
@@ -35,13 +35,13 @@ impl App {
         }
     }
 
-    /// The lesson that is taken, as far as it is.
+    /// The current lesson's course.
     #[must_use]
     pub fn course(&self) -> Option<&crate::lesson::Course> {
         self.tutor().map(Tutor::course)
     }
 
-    /// Does what the story says is to be done now.
+    /// Performs what is due in the story.
     pub(super) fn narrate(&mut self) -> Vec<Effect> {
         let Some(narrator) = &mut self.narrator else { return Vec::new() };
         let scene = narrator.place();
@@ -62,7 +62,7 @@ impl App {
         }
     }
 
-    /// A key of a person's while a story is told; `None` where it is for the lab.
+    /// Handles a person's key during a story; `None` if the key is for the lab.
     pub(super) fn interrupt(&mut self, key: KeyEvent) -> Option<Vec<Effect>> {
         let action = self.keys.binding_for(key, self.screen).map(|binding| binding.action);
         let heard = self.narrator.as_mut()?.hear(action);
@@ -78,14 +78,14 @@ impl App {
         Some(Vec::new())
     }
 
-    /// A person did something to the lab of a lesson.
+    /// Notes that a person changed something in a lesson's lab.
     pub(super) fn meddle(&mut self) {
         if let Some(tutor) = &mut self.tutor {
             tutor.meddle();
         }
     }
 
-    /// The lesson went on by what a person did.
+    /// Handles the requests of a lesson that a person advanced.
     pub(super) fn went_on(&mut self, requests: Vec<Request>) -> Vec<Effect> {
         self.dirty = true;
         let mut effects = send(requests);
@@ -106,10 +106,10 @@ impl App {
         effects
     }
 
-    /// A lesson went on: the screen that shows it best, and how far the learner is.
+    /// Follows a lesson that advanced: shows the best screen for it, and notes how far the learner is.
     pub(super) fn taught(&mut self) -> Vec<Effect> {
         let Some(tutor) = &self.tutor else { return Vec::new() };
-        // What was said of the step before is of no use in this one.
+        // Notices about the previous step are of no use in this one.
         self.notices.forget();
         let kept = tutor.keep();
         let look = tutor.look().map(crate::lesson::Look::word);

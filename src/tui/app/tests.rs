@@ -1,4 +1,4 @@
-//! What messages do to the screen's state.
+//! Tests of how messages change the screen's state.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ fn app() -> App {
     App::new(catalog, theme, GlyphTier::Unicode)
 }
 
-/// A lab that trains fast, with so much allocated.
+/// A fast lab with this many bytes allocated.
 fn fast(allocated: u64) -> Picture {
     let steps = StepsView { finished: 9, median: Micros(20_000), ..StepsView::default() };
     let ledger = Ledger { live: Bytes(allocated), ..Ledger::default() };
@@ -174,7 +174,7 @@ fn a_warning_of_the_log_stands_in_the_footer_for_a_while() {
 #[test]
 fn a_click_into_the_map_of_the_lab_shows_that_block_on_blocks() {
     let mut lab = Lab::new();
-    // Within the last step, where blocks of every kind lie.
+    // Within the last step, where there are blocks of every kind.
     let events = synthetic::training_run();
     events.iter().take(events.len() - events.len() / 60).for_each(|event| lab.apply(event));
     let view = Arc::new(lab.view());

@@ -1,4 +1,4 @@
-//! What would have made a request fit: a row for each change that was tried, the one that reserves least first.
+//! Remedies for a failed request: a row for each change that was tried, the one that reserves least first.
 
 use unicode_width::UnicodeWidthStr;
 
@@ -6,23 +6,23 @@ use crate::drawing::figures::bytes;
 use crate::model::{Autopsy, Remedy, RemedyTrial};
 use crate::units::Bytes;
 
-/// Cells of a bar, at least and at most.
+/// The least and the greatest width of a bar in cells.
 const BAR: (usize, usize) = (4, 20);
-/// What stands behind the rows.
+/// The remark after the rows.
 const HOW: &str = "(tried, simulated)";
 
 /// A change with which the same steps went through.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fit {
-    /// What is to be done.
+    /// The change.
     name: String,
-    /// Highest reserved with it.
+    /// Highest reserved bytes with it.
     reserved: Bytes,
-    /// What that leaves of the most that may be reserved, where it is known and not what is changed.
+    /// How much of the limit it leaves, if the limit is known and not what is changed.
     leaves: Option<Bytes>,
 }
 
-/// Rows of what fits, the least first.
+/// The rows of changes that fit, the lowest reserved peak first.
 pub(super) fn table(autopsy: &Autopsy, word: &dyn Fn(&Remedy) -> String) -> Vec<Fit> {
     let mut fits: Vec<Fit> = autopsy
         .remedied
@@ -38,7 +38,7 @@ pub(super) fn table(autopsy: &Autopsy, word: &dyn Fn(&Remedy) -> String) -> Vec<
     fits
 }
 
-/// A key and what it does without brackets: `a (accumulate 2)` is `a  accumulate 2`.
+/// A key and its effect without brackets: `a (accumulate 2)` becomes `a  accumulate 2`.
 fn short(word: &str) -> String {
     match word.split_once(" (").zip(word.strip_suffix(')')) {
         Some(((key, what), _)) => format!("{key}  {}", what.trim_end_matches(')')),
@@ -46,14 +46,14 @@ fn short(word: &str) -> String {
     }
 }
 
-/// The rows in lines of at most `width` cells: name, reserved, a bar, what is left. `None` where there are none, or no room for columns.
+/// The rows in lines of at most `width` cells: name, reserved, a bar, the rest. `None` if there are none, or no room for columns.
 pub(super) fn lines(fits: &[Fit], width: usize) -> Option<Vec<String>> {
     let column = |cells: fn(&Fit) -> usize| fits.iter().map(cells).max().unwrap_or(0);
     let (names, figures) = (column(|fit| fit.name.width()), column(|fit| bytes(fit.reserved).width()));
     if fits.is_empty() || names + 2 + figures > width {
         return None;
     }
-    // The unit is said once, where both have the same.
+    // The unit is written once if both have the same.
     let left = |fit: &Fit| {
         let Some(left) = fit.leaves else { return String::new() };
         let (reserved, left) = (bytes(fit.reserved), bytes(left));
@@ -62,14 +62,14 @@ pub(super) fn lines(fits: &[Fit], width: usize) -> Option<Vec<String>> {
     };
     let lefts = fits.iter().map(|fit| left(fit).width()).max().unwrap_or(0);
     let room = width - names - 2 - figures;
-    // One alone has nothing to be compared with, unless it is known how much may be reserved.
+    // A single row has nothing to be compared with, unless the limit is known.
     let compares = fits.len() > 1 || lefts > 0;
     let bar = |room: Option<usize>| room.filter(|cells| compares && *cells >= BAR.0).map(|cells| cells.min(BAR.1));
-    // A bar tells what is left, where there is no room for both.
+    // If there is no room for both, the bar shows what is left.
     let both = bar(room.checked_sub(lefts + 2 + 1));
     let has_left = both.is_some() || room >= lefts + 2;
     let bar = both.or_else(|| if has_left { None } else { bar(room.checked_sub(1)) });
-    // A full bar is the most that may be reserved, else the most that is.
+    // A full bar is the limit, or else the highest of all.
     let full = fits.iter().map(|fit| fit.reserved.get() + fit.leaves.map_or(0, Bytes::get)).max().unwrap_or(0).max(1);
     let line = |fit: &Fit| {
         let mut line = format!("{:<names$}  {:>figures$}", fit.name, bytes(fit.reserved));
@@ -89,7 +89,7 @@ pub(super) fn lines(fits: &[Fit], width: usize) -> Option<Vec<String>> {
     Some(lines)
 }
 
-/// A bar of `cells` at `full`, to an eighth of a cell; something is never drawn as nothing.
+/// A bar of `cells` at `full`, to an eighth of a cell. A value above zero is always visible.
 fn filled(value: u64, full: u64, cells: usize) -> String {
     let all = 8 * cells as u128;
     let eighths = (u128::from(value) * all / u128::from(full.max(1))).clamp(u128::from(value > 0), all) as usize;
@@ -97,13 +97,13 @@ fn filled(value: u64, full: u64, cells: usize) -> String {
     format!("{}{rest}", "█".repeat(eighths / 8))
 }
 
-/// The same in a sentence.
+/// The changes that fit, in a sentence.
 pub(super) fn fits(autopsy: &Autopsy, word: &dyn Fn(&Remedy) -> String) -> String {
     let remedied = &autopsy.remedied;
     if autopsy.tried && remedied.is_empty() {
         return "nothing was tried: the host has too little memory left for it".to_owned();
     }
-    // For a request that a snapshot recorded nothing can be tried.
+    // Nothing can be tried for a request in a snapshot.
     if remedied.is_empty() && autopsy.request.attempts.is_empty() {
         return String::new();
     }
@@ -120,7 +120,7 @@ pub(super) fn fits(autopsy: &Autopsy, word: &dyn Fn(&Remedy) -> String) -> Strin
     }
 }
 
-/// What was tried and did not help.
+/// The changes that were tried and did not help.
 pub(super) fn fits_not(autopsy: &Autopsy, word: &dyn Fn(&Remedy) -> String) -> String {
     let failing = autopsy.remedied.iter().filter(|tried| !tried.fits).map(|tried| word(&tried.remedy));
     let failing: Vec<String> = failing.collect();

@@ -1,4 +1,4 @@
-//! The demo: a story that presses keys of the lab by itself, and tells in a strip what is to be seen.
+//! The demo: a story that presses the lab's keys by itself, and explains in a strip what is visible.
 
 mod narrator;
 mod story;

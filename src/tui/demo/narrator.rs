@@ -1,4 +1,4 @@
-//! Who tells the story: which scene it is, what is to be done next, and when. It knows no time but the clock it is told.
+//! Tells the story: the current scene, the next cue, and its time. The narrator knows no clock but the one it is given.
 
 use std::time::Duration;
 
@@ -10,65 +10,65 @@ use crate::source::Picture;
 use crate::tui::action::Action;
 use crate::tui::keys::Keymap;
 
-/// What a caption takes at first, and for each of its words.
+/// How long a caption stands at least, and how much longer for each of its words.
 const FIRST: Duration = Duration::from_millis(1200);
 const WORD: Duration = Duration::from_millis(230);
-/// Between a caption and what is done, and between two things that are done.
+/// The time between a caption and the first cue, and between two cues.
 const LEAD: Duration = Duration::from_millis(1200);
 const BETWEEN: Duration = Duration::from_millis(700);
-/// Between two characters that are written.
+/// The time between two characters of a text.
 const CHARACTER: Duration = Duration::from_millis(120);
-/// A scene waits so long for what may never come: a person may have stepped in.
+/// How long a scene waits for its end, which may never come: a person may have intervened.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Something that is done as a key would do it.
+/// A cue: something done as a key would do it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Cue {
     /// A command.
     Do(Action),
-    /// A key for the line that is open.
+    /// Press a key in an open line.
     Press(KeyEvent),
-    /// Another run.
+    /// Begin another run.
     Begin(NewRun),
 }
 
-/// What a key that a person presses does.
+/// The narrator's response to a person's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NarratorResponse {
-    /// It is for the lab.
+    /// The key is for the lab.
     Passed,
-    /// The story stops, or goes on.
+    /// The narrator took the key: the story stops, or goes on.
     Taken,
-    /// It does nothing while the story is told.
+    /// The key does nothing during a story.
     Refused,
-    /// It means to leave.
+    /// The key leaves the program.
     Leaves,
 }
 
-/// The story as far as it is told.
+/// A story, and how far it has been told.
 #[derive(Clone, Debug)]
 pub(crate) struct Narrator {
     story: Story,
     pace: ReadingPace,
-    /// The scene under way.
+    /// The index of the current scene.
     scene: usize,
-    /// What of it is done.
+    /// How many cues of the scene are done.
     done: usize,
-    /// How long it has been under way, and when the next thing may be done.
+    /// How long the scene has lasted, and when the next cue is due.
     elapsed: Duration,
     next: Duration,
-    /// The clock when it was last told.
+    /// The clock when it was last given.
     clock: Option<Duration>,
-    /// Steps of the run when it began.
+    /// The run's number of steps when the scene began.
     steps: Option<u64>,
-    /// A person stopped the story.
+    /// True if a person stopped the story.
     stopped: bool,
-    /// The last command of the scene: its key, and its word.
+    /// The scene's last command: its key and its word.
     pressed: Option<(String, String)>,
 }
 
 impl Narrator {
-    /// Before the first scene.
+    /// A narrator before the first scene.
     pub fn new(story: Story, pace: ReadingPace) -> Self {
         let mut narrator = Self {
             story,
@@ -86,7 +86,7 @@ impl Narrator {
         narrator
     }
 
-    /// How long the caption of the scene that begins stands before something is done: what it speaks of is looked at at once.
+    /// How long the new scene's caption stands before the first cue. A scene about something visible elsewhere shows it at once.
     fn lead(&self) -> Duration {
         let looks = self.current().is_some_and(|scene| scene.run.is_none() && scene.looks(0));
         if looks { Duration::ZERO } else { self.paced(LEAD) }
@@ -104,37 +104,37 @@ impl Narrator {
         self.story.scenes.get(self.scene)
     }
 
-    /// The caption of the scene under way; empty when all is told.
+    /// The caption of the current scene; empty after the last.
     pub fn caption(&self) -> &str {
         self.current().map_or("", |scene| &scene.caption)
     }
 
-    /// Which scene it is, counted from 1, and how many there are.
+    /// The number of the current scene, counted from 1, and the number of scenes.
     pub fn place(&self) -> (usize, usize) {
         (self.scene + 1, self.story.scenes.len())
     }
 
-    /// A person stopped the story.
+    /// True if a person stopped the story.
     pub const fn is_stopped(&self) -> bool {
         self.stopped
     }
 
-    /// The key of the last command of the scene, and its word.
+    /// The key and the word of the scene's last command.
     pub fn pressed(&self) -> Option<(&str, &str)> {
         self.pressed.as_ref().map(|(key, word)| (key.as_str(), word.as_str()))
     }
 
-    /// All is told.
+    /// True after the last scene.
     pub fn is_over(&self) -> bool {
         self.scene >= self.story.scenes.len()
     }
 
-    /// The paragraphs that stand over the screen when all is told.
+    /// The paragraphs shown over the screen after the last scene.
     pub fn closing(&self) -> &[String] {
         &self.story.closing
     }
 
-    /// A key that a person pressed; `action` is what it asks of the lab.
+    /// Handles a person's key; `action` is what it means in the lab.
     pub fn hear(&mut self, action: Option<Action>) -> NarratorResponse {
         match action {
             Some(Action::Quit) => NarratorResponse::Leaves,
@@ -148,14 +148,14 @@ impl Narrator {
         }
     }
 
-    /// What is to be done now, one thing at a time; `None` where nothing is.
+    /// The next cue, if one is due.
     pub fn due(&mut self, now: Duration, picture: &Picture, keys: &Keymap) -> Option<Cue> {
         let passed = now.saturating_sub(self.clock.replace(now).unwrap_or(now));
         if self.stopped {
             return None;
         }
         self.elapsed += passed;
-        // Another run counts from its own start.
+        // Another run counts its steps from its own start.
         let begun =
             self.steps.map_or(picture.extent.steps, |begun| if begun > picture.extent.steps { 0 } else { begun });
         self.steps = Some(begun);
@@ -173,7 +173,7 @@ impl Narrator {
         None
     }
 
-    /// What of the scene is not done yet: `Some(None)` where its time has not come.
+    /// The scene's next cue; `Some(None)` if its time has not come.
     fn next_cue(&mut self, keys: &Keymap) -> Option<Option<Cue>> {
         let scene = self.current()?;
         if self.done >= scene.cues() {
@@ -192,7 +192,7 @@ impl Narrator {
             Some(word) => {
                 let binding = binding(keys, word)?;
                 let place = self.done - begun;
-                // From one look to the next nothing is to be read; from the last one on the caption is.
+                // Between two commands that only look elsewhere there is nothing to read; after the last one the caption is read.
                 let pause = match (scene.looks(place), scene.looks(place + 1)) {
                     (true, true) => Duration::ZERO,
                     (true, false) if begun == 0 => LEAD,
@@ -217,7 +217,7 @@ impl Narrator {
         Some(Some(cue))
     }
 
-    /// When it goes on by itself, on the clock it was told last.
+    /// When it goes on by itself, on the clock it was last given.
     pub fn next_change(&self) -> Option<Duration> {
         let scene = self.current().filter(|_| !self.stopped)?;
         let read = self.paced(FIRST + WORD * u32::try_from(scene.caption.split(' ').count()).unwrap_or(0));
@@ -226,7 +226,7 @@ impl Narrator {
         } else if self.elapsed < read {
             read
         } else {
-            // Pictures come by themselves; a run that stands still has none.
+            // Pictures come by themselves, but not from a run that stands still.
             self.elapsed + Duration::from_millis(200)
         };
         Some(self.clock.unwrap_or_default() + due.saturating_sub(self.elapsed))

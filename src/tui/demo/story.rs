@@ -1,4 +1,4 @@
-//! Stories: what `lab/demo.toml` says, or a user's own file.
+//! Stories from `lab/demo.toml`, or from a user's own file.
 
 use std::sync::Arc;
 
@@ -18,70 +18,70 @@ const BUILT_IN: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lab/de
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Story {
-    /// What is trained.
+    /// The workload.
     pub workload: String,
-    /// Where.
+    /// The device.
     pub device: String,
-    /// One after the other.
+    /// The scenes in order.
     pub scenes: Vec<Scene>,
-    /// Paragraphs that stand over the screen when all is told.
+    /// Paragraphs shown over the screen after the last scene.
     #[serde(default)]
     pub closing: Vec<String>,
 }
 
-/// Ranks that train the story's workload together, from its start.
+/// Ranks that train the story's workload together from the start.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ranks {
-    /// On what each of them runs.
+    /// The device of each rank.
     pub device: String,
-    /// How many they are.
+    /// The number of ranks.
     pub count: usize,
     /// How they share the work.
     pub parallel: Parallelism,
 }
 
-/// A caption, what is done, and what is waited for.
+/// A caption, cues, and the condition that ends the scene.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scene {
-    /// What is to be seen.
+    /// The caption, which says what is visible.
     pub caption: String,
-    /// Another run begins first, of these ranks.
+    /// The ranks of another run that begins first.
     #[serde(default)]
     pub ranks: Option<Ranks>,
-    /// That run.
+    /// The run of these ranks.
     #[serde(skip)]
     pub(super) run: Option<NewRun>,
-    /// Commands by their words, in the order in which they are done.
+    /// The words of commands, in order.
     #[serde(default, rename = "do")]
     pub commands: Vec<String>,
-    /// What is written into the line that the last of them opens.
+    /// The text for the line that the last command opens.
     #[serde(default)]
     pub write: Option<String>,
-    /// What must be so before the next scene.
+    /// The condition for the next scene.
     #[serde(default)]
     pub until: SceneEnd,
 }
 
-/// What a scene waits for.
+/// The condition that ends a scene.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SceneEnd {
-    /// Nothing.
+    /// None.
     #[default]
     Read,
-    /// So many steps, trained in this scene.
+    /// This many steps were trained in the scene.
     Steps(u64),
-    /// The effect of this switch, or of `empty_cache`, is measured.
+    /// The effect of this switch, or of `empty_cache`, was measured.
     Measured(String),
     /// The run is in this state.
     Run(AwaitedRun),
-    /// Ranks that share their work so have all trained a step.
+    /// Ranks that share their work in this way have all trained a step.
     Ranks(Parallelism),
 }
 
-/// A state of the run that can be waited for.
+/// A state of the run that a scene can wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AwaitedRun {
@@ -89,35 +89,35 @@ pub enum AwaitedRun {
     Running,
     /// It is paused.
     Paused,
-    /// A request failed, and what would have made it fit was tried.
+    /// A request failed, and remedies were tried.
     OutOfMemory,
 }
 
 /// How long captions stand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReadingPace {
-    /// For an audience that is talked to.
+    /// Long, for an audience that listens to a speaker.
     Slow,
     /// For an audience that reads.
     #[default]
     Normal,
-    /// No longer than what they wait for.
+    /// Only as long as their scene waits for something.
     Fast,
 }
 
 impl Story {
-    /// The story of the lab.
+    /// The built-in story.
     ///
     /// # Errors
-    /// Never, unless the program was built from a story that is none.
+    /// Only if the program was built with a malformed story.
     pub fn built_in() -> Result<Self, TomlError> {
         TomlText::built_in(BUILT_IN.into()).parse()
     }
 
-    /// Has the runs of its scenes made, which it only names.
+    /// Makes the runs that its scenes only name.
     ///
     /// # Errors
-    /// What `make` says of ranks that can't train.
+    /// The error of `make` if ranks can't train.
     pub fn with_runs<E>(mut self, make: impl Fn(&Ranks) -> Result<LabSpec, E>) -> Result<Self, E> {
         for scene in &mut self.scenes {
             scene.run = scene.ranks.as_ref().map(&make).transpose()?.map(|spec| NewRun(Arc::new(spec)));
@@ -125,10 +125,10 @@ impl Story {
         Ok(self)
     }
 
-    /// Whether every command is one of `keys`, and every value is written into a line.
+    /// Checks that every command is one of `keys`, and every value is written into a line.
     ///
     /// # Errors
-    /// A sentence about the first that is not.
+    /// A sentence about the first error.
     pub fn check(&self, keys: &Keymap) -> Result<(), String> {
         if self.scenes.is_empty() {
             return Err("the story has no scenes; give it one: [[scenes]] with a caption".to_owned());
@@ -150,31 +150,31 @@ impl Story {
 }
 
 impl Scene {
-    /// Whether its command of this place only looks elsewhere: another screen, or another time.
+    /// True if the command at this index only changes the view: the screen or the time.
     pub(super) fn looks(&self, place: usize) -> bool {
         let command = self.commands.get(place);
         command.is_some_and(|word| word.starts_with("screen-") || word == "now")
     }
 
-    /// Things that are done: another run, commands, a line that is written and taken.
+    /// The number of cues: another run, commands, a written line and its confirmation.
     pub(super) fn cues(&self) -> usize {
         let written = self.write.as_deref().map_or(0, |text| text.chars().count() + 1);
         usize::from(self.run.is_some()) + self.commands.len() + written
     }
 }
 
-/// The command of this word.
+/// The command with this word.
 pub(super) fn binding<'a>(keys: &'a Keymap, word: &str) -> Option<&'a Binding> {
     keys.bindings().iter().find(|binding| binding.action.word() == word)
 }
 
-/// What takes a line that is written.
+/// The command that confirms a written line.
 pub(super) fn apply(keys: &Keymap) -> Option<&Binding> {
     keys.bindings().iter().find(|binding| binding.action == Action::Dialog(DialogAction::Apply))
 }
 
 impl SceneEnd {
-    /// Whether it is so; `begun` is how many steps the run had when the scene began.
+    /// Whether the condition is met; `begun` is the run's number of steps when the scene began.
     pub(super) fn holds(&self, picture: &Picture, begun: u64) -> bool {
         match self {
             Self::Read => true,

@@ -1,4 +1,4 @@
-//! The strip above the footer in which the story is told.
+//! The strip above the footer in which a story is told.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -11,12 +11,12 @@ use crate::drawing::theme::Token;
 use crate::tui::action::Action;
 use crate::tui::stage::Stage;
 
-/// Rows that the strip takes: a line, and two of the caption.
+/// How many rows the strip takes: a line, and two for the caption.
 pub(crate) const fn rows() -> u16 {
     3
 }
 
-/// Draws the caption, and the key that was pressed.
+/// Draws the caption, and the last key.
 pub(crate) fn render(stage: &Stage<'_>, narrator: &Narrator, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
     let (scene, of) = narrator.place();

@@ -1,4 +1,4 @@
-//! Words of the allocator: accounts, blocks, segments, what memory is for.
+//! Words about the allocator: accounts, blocks, segments, categories.
 
 use super::GlossaryEntry;
 use crate::drawing::figures::bytes;
@@ -12,7 +12,7 @@ use crate::tui::stage::Stage;
 use crate::tui::when;
 use crate::units::Bytes;
 
-/// An account now, and its part of reserved.
+/// The current bytes of an account, and their share of reserved.
 fn account(stage: &Stage<'_>, of: fn(&Ledger) -> Bytes) -> Option<String> {
     let ledger = &stage.shown.ledger;
     let (part, reserved) = (of(ledger), ledger.reserved());
@@ -24,7 +24,7 @@ fn account(stage: &Stage<'_>, of: fn(&Ledger) -> Bytes) -> Option<String> {
     ))
 }
 
-/// Bytes of a category now, and at the peak of the last step where those are others.
+/// The current bytes of a category, and those at the last step's peak if they differ.
 fn category(stage: &Stage<'_>, category: Category) -> Option<String> {
     let (now, peak) = (stage.shown.by_category, stage.view().peak_by_category);
     let index = category as usize;
@@ -35,7 +35,7 @@ fn category(stage: &Stage<'_>, category: Category) -> Option<String> {
     }
 }
 
-/// A peak of the run, and the one since peaks were reset, where they were.
+/// A peak of the run, and the peak since the last reset, if there was one.
 fn peak(of_run: Bytes, since_reset: Option<Bytes>) -> String {
     match since_reset {
         Some(since) => format!("{}, {} since the reset", bytes(of_run), bytes(since)),

@@ -1,6 +1,6 @@
-//! The words of the screens: what they mean in PyTorch's sense, which figure they have now, and where they stand.
+//! The glossary: what the words on screens mean in PyTorch's sense, their current figures, and where they are used.
 //!
-//! Help shows them. A word that a screen uses has an entry here: a test goes through the screens.
+//! The help shows it. Every word that a screen uses must have an entry; a test checks all screens.
 
 mod memory;
 mod training;
@@ -8,27 +8,27 @@ mod training;
 use super::panel::Panel;
 use super::stage::Stage;
 
-/// A word.
+/// An entry of the glossary.
 pub(crate) struct GlossaryEntry {
     /// The word as screens write it.
     pub word: &'static str,
-    /// How screens write it besides: a short form, another case.
+    /// Other forms on screens: a short form, another case.
     pub also: &'static [&'static str],
-    /// Where it stands.
+    /// The panels that use it.
     pub panels: &'static [Panel],
-    /// What it has now.
+    /// Its current figure.
     pub figure: Option<fn(&Stage<'_>) -> Option<String>>,
     /// What it means.
     pub meaning: &'static str,
 }
 
 impl GlossaryEntry {
-    /// Whether that is its word, or another form of it; in lower case.
+    /// True if `name`, in lower case, is its word or another form of it.
     pub fn is_called(&self, name: &str) -> bool {
         self.also.iter().chain([&self.word]).any(|word| word.to_lowercase() == name)
     }
 
-    /// Whether the word or what it means has what is looked for, in lower case.
+    /// True if the word or its meaning contains `sought`, which is in lower case.
     pub fn says(&self, sought: &str) -> bool {
         let words = self.also.iter().chain([&self.word]);
         words.map(|word| word.to_lowercase()).any(|word| word.contains(sought))
@@ -41,7 +41,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static GlossaryEntry> {
     memory::WORDS.iter().chain(training::WORDS)
 }
 
-/// The words of a panel.
+/// The entries of a panel.
 pub(crate) fn of(panel: Panel) -> impl Iterator<Item = &'static GlossaryEntry> {
     all().filter(move |entry| entry.panels.contains(&panel))
 }

@@ -1,4 +1,4 @@
-//! Words of training: phases and times, switches, ops, the GPU at work, where a picture comes from.
+//! Words about training: phases and times, switches, ops, the GPU's activity, the source of a picture.
 
 use super::GlossaryEntry;
 use crate::drawing::figures;
@@ -9,7 +9,7 @@ use crate::tui::panel::Panel::{
 };
 use crate::tui::stage::Stage;
 
-/// How a switch stands.
+/// The value of a switch.
 fn switch(stage: &Stage<'_>, word: &str) -> Option<String> {
     stage.picture.switches().get(word).map(|setting| format!("{} now", setting.value))
 }

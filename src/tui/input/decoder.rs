@@ -1,46 +1,46 @@
-//! Bytes of a terminal to keys, mouse and pastes.
+//! Decodes a terminal's bytes into keys, mouse events and pastes.
 //!
-//! Sequences are told apart as ECMA-48 says, known or not: what is not understood is dropped whole. A sequence that
-//! stops halfway is dropped when [`Decoder::patience`] is over, or at once by a byte that can't belong to it, so that
-//! `q` and Ctrl-C always come through.
+//! Sequences are delimited as in ECMA-48, known or not, and unknown ones are dropped as a whole. An unfinished sequence
+//! is dropped after [`Decoder::patience`], or at once by a byte that can't belong to it, so that `q` and Ctrl-C always
+//! get through.
 
 use std::time::Duration;
 
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 
-/// How long the rest of a sequence may take: more than a slow link takes, less than a person does.
+/// How long the rest of a sequence may take: longer than on a slow link, shorter than between a person's keys.
 const SEQUENCE: Duration = Duration::from_millis(100);
-/// How long a key may come after `Esc` and still be one key with it: terminals send both at once, hurried people do not.
+/// How long after `Esc` a key may come and still form one key with it: terminals send both at once, people do not.
 const ALONE: Duration = Duration::from_millis(50);
 /// How long a paste may pause.
 const PASTE: Duration = Duration::from_millis(400);
-/// No sequence that means something is longer, strings such as a terminal's answers included.
+/// The longest sequence, including strings such as a terminal's answers. No meaningful one is longer.
 const LONGEST_SEQUENCE: usize = 1024;
-/// Bytes of a paste that are kept.
+/// How many bytes of a paste are kept.
 const LONGEST_PASTE: usize = 64 * 1024;
 const PASTE_ENDS: &[u8] = b"\x1b[201~";
 const ESCAPE: u8 = 0x1b;
 
-/// What has come and makes no event yet.
+/// The bytes that don't form an event yet.
 #[derive(Clone, Debug, Default)]
 pub struct Decoder {
     bytes: Vec<u8>,
-    /// The paste under way.
+    /// The paste in progress.
     paste: Option<Vec<u8>>,
 }
 
-/// What the first bytes are.
+/// The meaning of the first bytes.
 enum DecodedKeys {
-    /// So many of them make an event, or mean nothing.
+    /// This many bytes form an event, or mean nothing.
     Done(usize, Option<Event>),
-    /// So many of them begin a paste.
+    /// This many bytes begin a paste.
     Paste(usize),
     /// The beginning of a sequence.
     Partial,
 }
 
 impl Decoder {
-    /// Takes bytes; gives the events that they complete.
+    /// Takes bytes, and returns the events that they complete.
     pub fn feed(&mut self, bytes: &[u8]) -> Vec<Event> {
         self.bytes.extend_from_slice(bytes);
         let mut events = Vec::new();
@@ -72,7 +72,7 @@ impl Decoder {
         events
     }
 
-    /// How long to wait for the rest of what has begun, if anything has.
+    /// How long to wait for the rest of an unfinished sequence, if there is one.
     #[must_use]
     pub fn patience(&self) -> Option<Duration> {
         match (&self.paste, self.bytes.is_empty()) {
@@ -83,7 +83,7 @@ impl Decoder {
         }
     }
 
-    /// Decodes what has begun as far as possible, and starts over.
+    /// Decodes an unfinished sequence as far as possible, and starts again.
     pub fn settle(&mut self) -> Option<Event> {
         let bytes = std::mem::take(&mut self.bytes);
         if self.paste.is_some() {
@@ -91,7 +91,7 @@ impl Decoder {
         }
         match *bytes {
             [ESCAPE] => Some(key(KeyCode::Esc, KeyModifiers::NONE)),
-            // `[` with Alt, which begins sequences too.
+            // Alt with `[`, which also begins sequences.
             [ESCAPE, symbol @ 0x20..=0x7e] => Some(character(char::from(symbol), KeyModifiers::ALT)),
             _ => None,
         }
@@ -102,7 +102,7 @@ impl Decoder {
     }
 }
 
-/// Moves the text before the end of a paste; says how many bytes are used up, and whether the end is there.
+/// Moves the text before the end of a paste. Returns how many bytes were used, and whether the end was found.
 fn take_paste(bytes: &[u8], paste: &mut Vec<u8>) -> (usize, bool) {
     let end = bytes.windows(PASTE_ENDS.len()).position(|window| window == PASTE_ENDS);
     let begins_end = |from: &usize| PASTE_ENDS.starts_with(&bytes[*from..]);
@@ -131,7 +131,7 @@ fn step(bytes: &[u8]) -> DecodedKeys {
     }
 }
 
-/// A character, or a key that sends a control character.
+/// Decodes a character, or a key that sends a control character.
 fn plain(bytes: &[u8]) -> DecodedKeys {
     let Some(&first) = bytes.first() else { return DecodedKeys::Partial };
     let done = |event| DecodedKeys::Done(1, Some(event));
@@ -158,11 +158,11 @@ fn first_of(text: &str) -> DecodedKeys {
     })
 }
 
-/// `rest` follows `ESC [`.
+/// Decodes a sequence; `rest` follows `ESC [`.
 fn control_sequence(rest: &[u8]) -> DecodedKeys {
     const INTRODUCER: usize = 2;
     match *rest {
-        // A mouse that reports in three bytes, which were not asked for.
+        // A mouse report in three bytes, which was not requested.
         [b'M', ..] => {
             return if rest.len() < 4 { DecodedKeys::Partial } else { DecodedKeys::Done(INTRODUCER + 4, None) };
         }
@@ -177,7 +177,7 @@ fn control_sequence(rest: &[u8]) -> DecodedKeys {
     let Some(end) = rest.iter().position(|byte| !(0x20..=0x3f).contains(byte)) else { return DecodedKeys::Partial };
     let last = rest[end];
     if !(0x40..=0x7e).contains(&last) {
-        // No sequence goes on like this: the byte means something by itself.
+        // No sequence continues like this, so the byte has a meaning of its own.
         return DecodedKeys::Done(INTRODUCER + end, None);
     }
     let parameters = std::str::from_utf8(&rest[..end]).unwrap_or_default();
@@ -192,7 +192,7 @@ fn control_sequence(rest: &[u8]) -> DecodedKeys {
     DecodedKeys::Done(length, event)
 }
 
-/// A string that a terminal sends, up to its end: none was asked for.
+/// Skips a string from the terminal up to its end; none was requested.
 fn string(kind: u8, rest: &[u8]) -> DecodedKeys {
     const INTRODUCER: usize = 2;
     for (i, byte) in rest.iter().enumerate() {
@@ -210,7 +210,7 @@ fn string(kind: u8, rest: &[u8]) -> DecodedKeys {
     DecodedKeys::Partial
 }
 
-/// A key that sends `ESC [ parameters last`: which, modifiers, and whether it was pressed, repeated or released.
+/// Decodes a key that sends `ESC [ parameters last`: which key, modifiers, and whether it was pressed, repeated or released.
 fn key_event(parameters: &str, last: u8) -> Option<Event> {
     let mut fields = parameters.split(';');
     let which = fields.next().and_then(|field| field.split(':').next()).unwrap_or_default();
@@ -227,11 +227,11 @@ fn key_event(parameters: &str, last: u8) -> Option<Event> {
             '\r' => KeyCode::Enter,
             '\t' => KeyCode::Tab,
             '\x7f' => KeyCode::Backspace,
-            // Keys that have no character are reported from the private use area.
+            // Keys without a character are reported from the private use area.
             symbol if symbol.is_control() || ('\u{e000}'..='\u{f8ff}').contains(&symbol) => return None,
             symbol => return Some(character(symbol, modifiers)),
         },
-        // A terminal's answer where the cursor is ends so too.
+        // A terminal's report of the cursor position ends in the same way.
         b'R' if !matches!(which, "" | "1") => return None,
         _ => cursor_key(last)?,
     };
@@ -268,7 +268,7 @@ const fn numbered_key(number: u8) -> Option<KeyCode> {
     })
 }
 
-/// One plus a bit for each key that is held down.
+/// Decodes modifiers: one plus a bit for each key that is held down.
 fn modifiers(mask: u8) -> KeyModifiers {
     let bits = mask.saturating_sub(1);
     [KeyModifiers::SHIFT, KeyModifiers::ALT, KeyModifiers::CONTROL, KeyModifiers::SUPER]
@@ -279,7 +279,7 @@ fn modifiers(mask: u8) -> KeyModifiers {
         .collect()
 }
 
-/// `button ; column ; row`, from 1; a release ends with `m`.
+/// Decodes `button ; column ; row`, counted from 1; a release ends in `m`.
 fn mouse_event(parameters: &str, last: u8) -> Option<Event> {
     let mut numbers = parameters.split(';').map(|number| number.parse::<u16>().ok());
     let [code, column, row] = [numbers.next()??, numbers.next()??, numbers.next()??];
@@ -422,7 +422,7 @@ mod tests {
             assert_eq!(decoder.patience(), None);
             assert_eq!(decoder.feed(b"q"), [q()], "{beginning:?}");
         }
-        // Ctrl-C belongs to no sequence.
+        // Ctrl-C never belongs to a sequence.
         for beginning in [&b"\x1b[<"[..], b"\x1b[?1", b"\x1b]0;x", b"\xc3"] {
             let ctrl_c = key(KeyCode::Char('c'), KeyModifiers::CONTROL);
             assert_eq!(events(&[beginning, b"\x03"].concat()), [ctrl_c], "{beginning:?}");
@@ -455,7 +455,7 @@ mod tests {
     }
 
     proptest! {
-        /// However bytes are cut into pieces, they mean the same.
+        /// The meaning of bytes does not depend on how they are cut into pieces.
         #[test]
         fn pieces_do_not_matter(
             bytes in prop::collection::vec(prop_oneof![any::<u8>(), prop::sample::select(b"\x1b[<?;0129~MmOqu]".to_vec())], 0..80),

@@ -1,6 +1,6 @@
 //! Keys, mouse and pastes, read from the terminal by a thread and decoded here.
 //!
-//! Not by crossterm's reader: an unfinished sequence makes it wait for ever, and a terminal that is gone makes it spin.
+//! crossterm's reader is not used: an unfinished sequence makes it wait for ever, and a lost terminal makes it spin.
 
 mod decoder;
 mod sequences;
@@ -23,13 +23,13 @@ use tokio::time::{Instant, sleep, sleep_until};
 pub use decoder::Decoder;
 use sequences::Sequences;
 
-/// Bytes taken at a time, and how many such pieces wait for the loop: faster input waits in the terminal.
+/// How many bytes are read at once, and how many such pieces may wait for the loop. Faster input waits in the terminal.
 const PIECE: usize = 4096;
 const WAITING: usize = 16;
-/// How long the thread that watches the terminal has to say that it is gone.
+/// How long the thread that watches the terminal may take to report its loss.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What a person does at the terminal.
+/// The input of a person at the terminal.
 #[derive(Debug)]
 pub(super) struct Input {
     pieces: Receiver<TimedBytes>,
@@ -38,7 +38,7 @@ pub(super) struct Input {
     events: VecDeque<Event>,
 }
 
-/// Bytes, and when they came: the loop may see them long after that, and several pieces at once.
+/// Bytes and their time of arrival: the loop may see them much later, and several pieces at once.
 #[derive(Debug)]
 struct TimedBytes {
     at: Instant,
@@ -49,7 +49,7 @@ impl Input {
     /// Begins to read standard input. Needs a runtime with its drivers.
     ///
     /// # Errors
-    /// When there is no thread, or changes of size can't be watched.
+    /// If no thread can be started, or changes of size can't be watched.
     pub fn open() -> io::Result<Self> {
         let resized = signal(SignalKind::window_change())?;
         let (sender, pieces) = channel(WAITING);
@@ -57,7 +57,7 @@ impl Input {
         Ok(Self { pieces, resized, sequences: Sequences::default(), events: VecDeque::new() })
     }
 
-    /// What happens next; `None` when the terminal is gone. Nothing is lost when this is not waited for to its end.
+    /// The next event; `None` once the terminal is gone. Cancelling it loses nothing.
     pub async fn next(&mut self) -> Option<Event> {
         loop {
             if let Some(event) = self.events.pop_front() {
@@ -91,7 +91,7 @@ async fn until(moment: Option<Instant>) {
 
 /// Reads until the terminal or the program is gone.
 fn read_all(pieces: &Sender<TimedBytes>) {
-    // The standard input may be a recording: keys come from the terminal itself then.
+    // The standard input may be a recording; keys then come from the terminal itself.
     let terminal: OwnedFd = match io::stdin().is_terminal() {
         true => match io::stdin().as_fd().try_clone_to_owned() {
             Ok(terminal) => terminal,
@@ -111,7 +111,7 @@ fn read_all(pieces: &Sender<TimedBytes>) {
                     return;
                 }
             }
-            // Another program that shares the terminal made it answer at once.
+            // Another program that shares the terminal made it non-blocking.
             Err(Errno::AGAIN) => {
                 let mut wait = [PollFd::new(&terminal, PollFlags::IN)];
                 if retry_on_intr(|| poll(&mut wait, None)).is_err() {

@@ -1,5 +1,4 @@
-//! Which bytes belong together, by when they came: `Esc` and, half a second later, `q` are two keys, however late the loop
-//! looks at them.
+//! Groups bytes by their time of arrival: `Esc` and, half a second later, `q` are two keys, however late the loop looks at them.
 
 use crossterm::event::Event;
 use tokio::time::Instant;
@@ -10,12 +9,12 @@ use super::decoder::Decoder;
 #[derive(Debug, Default)]
 pub(super) struct Sequences {
     decoder: Decoder,
-    /// When an unfinished sequence is given up.
+    /// When an unfinished sequence is dropped.
     settles: Option<Instant>,
 }
 
 impl Sequences {
-    /// Bytes that came at a time; gives the events that they complete, and those that were over by then.
+    /// Takes bytes that arrived at a time. Returns the events that they complete, and those that were due before.
     pub fn take(&mut self, at: Instant, bytes: &[u8]) -> Vec<Event> {
         let over = self.settles.is_some_and(|settles| at >= settles);
         let mut events: Vec<Event> = over.then(|| self.settle()).flatten().into_iter().collect();
@@ -24,12 +23,12 @@ impl Sequences {
         events
     }
 
-    /// When [`Self::settle`] is due, if anything is unfinished.
+    /// When [`Self::settle`] is due, if a sequence is unfinished.
     pub const fn settles(&self) -> Option<Instant> {
         self.settles
     }
 
-    /// Nothing followed in time.
+    /// Ends an unfinished sequence, because nothing followed in time.
     pub fn settle(&mut self) -> Option<Event> {
         self.settles = None;
         self.decoder.settle()

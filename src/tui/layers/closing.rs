@@ -1,4 +1,4 @@
-//! What stands over the screen when a story is told: what was seen, and how to go on.
+//! The last page of a story, over the screen: what was shown, and how to go on.
 
 use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
@@ -15,18 +15,18 @@ use crate::tui::dialog::DialogAction;
 use crate::tui::keys::Keymap;
 use crate::tui::stage::Stage;
 
-/// Widest the page gets.
+/// The greatest width of the page.
 const WIDTH: u16 = 84;
 
 /// The last page of a story.
 #[derive(Clone, Debug)]
 pub(crate) struct Closing {
-    /// Paragraphs.
+    /// The paragraphs.
     text: Vec<String>,
 }
 
 impl Closing {
-    /// With these paragraphs.
+    /// A page with these paragraphs.
     pub const fn new(text: Vec<String>) -> Self {
         Self { text }
     }
@@ -37,7 +37,7 @@ impl Closing {
         }
         let quits = keys.binding_for(key, 0).is_some_and(|binding| binding.action == Action::Quit);
         match keys.dialog_action(key) {
-            // The story is over: who leaves leaves the lab.
+            // The story is over: a key to quit leaves the lab.
             Some(DialogAction::Cancel | DialogAction::Apply) if !quits => LayerResponse::Closed,
             _ => LayerResponse::Passed,
         }
@@ -61,7 +61,7 @@ impl Closing {
                     lines.extend(text.map(|line| vec![span(theme, Token::Text, line)]));
                 }
             }
-            // Commands are a list.
+            // Consecutive commands form a list.
             if self.text.get(place + 1).is_none_or(|next| command(paragraph).is_none() || command(next).is_none()) {
                 lines.push(Vec::new());
             }
@@ -88,7 +88,7 @@ impl Closing {
     }
 }
 
-/// A command that a paragraph begins with, between backquotes, and what is said of it.
+/// The command between backquotes at the beginning of a paragraph, and the text about it.
 fn command(paragraph: &str) -> Option<(&str, &str)> {
     let (command, rest) = paragraph.strip_prefix('`')?.split_once('`')?;
     Some((command, rest.trim_start()))

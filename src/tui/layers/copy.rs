@@ -1,4 +1,4 @@
-//! What can be copied: a key for each text.
+//! A menu of texts to copy, each with a key.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::buffer::Buffer;
@@ -15,9 +15,9 @@ use crate::tui::keys::Keymap;
 use crate::tui::stage::Stage;
 use crate::tui::words;
 
-/// Widest the box gets.
+/// The greatest width of the box.
 const WIDTH: u16 = 100;
-/// Cells before the text: its key, and what it is.
+/// Cells before the text, for its key and its name.
 const MARGIN: usize = 16;
 
 /// The texts, each with its key.
@@ -27,7 +27,7 @@ pub(crate) struct CopyMenu {
 }
 
 impl CopyMenu {
-    /// These texts; `Enter` copies the first of them.
+    /// A menu of these texts; `Enter` copies the first.
     pub const fn new(entries: Vec<(char, Clipping)>) -> Self {
         Self { entries }
     }

@@ -1,4 +1,4 @@
-//! A line that a person writes: a memory limit, allocator settings; with values to choose from.
+//! A line to write a value: a memory limit or allocator settings, with values to choose from.
 
 use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
@@ -20,14 +20,14 @@ use crate::tui::stage::Stage;
 use crate::tui::words;
 use crate::units::{Bytes, GIB, MIB};
 
-/// Longer lines are no settings.
+/// Longer lines are not settings.
 const LONGEST: usize = 400;
-/// Widest the box gets.
+/// The greatest width of the box.
 const WIDTH: u16 = 90;
 /// Cards whose memory is offered as a limit, in GiB.
 const CARDS: [u64; 6] = [8, 16, 24, 40, 80, 141];
 
-/// The line with its offers, and what is wrong with it.
+/// The line with its offers, and the error in it.
 #[derive(Clone, Debug)]
 pub(crate) struct Editor {
     switch: Switch,
@@ -36,12 +36,12 @@ pub(crate) struct Editor {
 }
 
 impl Editor {
-    /// Begins with the value in force.
+    /// An editor that begins with the value in force.
     pub fn new(switch: Switch, picture: &Picture) -> Self {
         let value = picture.switches().get(switch.word()).map_or("", |setting| &*setting.value);
         let usual = switch.usual().is_some_and(|usual| usual == value);
         let values = if switch.word() == "limit" { limits(picture) } else { settings() };
-        // A limit is shown rounded: what is in force is no text to edit.
+        // A limit is shown rounded, so the value in force can't be edited.
         let text = if usual || switch.word() == "limit" { String::new() } else { value.to_owned() };
         Self { switch, offers: Offers::new(values, text, LONGEST), error: None }
     }
@@ -65,16 +65,16 @@ impl Editor {
         LayerResponse::Taken
     }
 
-    /// Adds text from elsewhere, without what is no character of a line.
+    /// Inserts text, without characters that don't belong in a line.
     pub fn insert(&mut self, text: &str) {
         self.offers.insert(text);
         self.error = None;
     }
 
-    /// Sets the switch, if it can be that.
+    /// The command that sets the switch, if the value is valid.
     fn command(&self) -> Result<Command, String> {
         let text = self.offers.text();
-        // Whether a value is one does not depend on the others.
+        // Whether a value is valid does not depend on other switches.
         self.switch.set(&mut Setup::new(Config::new(1)), text)?;
         Ok(Command::Set(self.switch, text.into()))
     }
@@ -91,7 +91,7 @@ impl Editor {
     }
 }
 
-/// Limits worth a try: below what is reserved, and the memory of cards that are smaller than this one.
+/// Limits worth a try: some below the reserved bytes, and the memory of smaller cards.
 fn limits(picture: &Picture) -> Vec<(String, String)> {
     let peak = picture.view.peak_reserved;
     let mut values = vec![(String::new(), "no limit".to_owned())];
@@ -106,7 +106,7 @@ fn limits(picture: &Picture) -> Vec<(String, String)> {
     values
 }
 
-/// Settings of the allocator worth a try.
+/// Allocator settings worth a try.
 fn settings() -> Vec<(String, String)> {
     let offers = [
         ("", "the defaults"),

@@ -1,4 +1,4 @@
-//! The line of what is looked for: what it says holds while it is being written.
+//! A line to write a filter, which applies while it is written.
 
 use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
@@ -15,12 +15,12 @@ use crate::tui::stage::Stage;
 use crate::tui::states::Lookup;
 use crate::tui::words;
 
-/// The longest text to look for, in bytes.
+/// The longest filter in bytes.
 const LONGEST: usize = 80;
-/// Widest the box gets.
+/// The greatest width of the box.
 const WIDTH: u16 = 72;
 
-/// The words.
+/// The line of the filter.
 #[derive(Clone, Debug)]
 pub(crate) struct Filter {
     of: Lookup,
@@ -28,7 +28,7 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// Begins with what is looked for already.
+    /// Begins with the current filter.
     pub fn new(of: Lookup, text: &str) -> Self {
         Self { of, text: text.to_owned() }
     }
@@ -53,7 +53,7 @@ impl Filter {
         }
     }
 
-    /// Adds text from elsewhere, without what is no character of a line.
+    /// Inserts text, without characters that don't belong in a line.
     pub fn insert(&mut self, text: &str) -> LayerResponse {
         text.chars().for_each(|symbol| line::push(&mut self.text, symbol, LONGEST));
         self.written()

@@ -1,4 +1,4 @@
-//! All findings, whole: what is the case, and what can be done.
+//! All findings in full, with their remedies.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Rect};
@@ -13,22 +13,22 @@ use crate::tui::autopsy;
 use crate::tui::stage::Stage;
 use crate::tui::words;
 
-/// Widest the box gets.
+/// The greatest width of the box.
 const WIDTH: u16 = 104;
-/// From this width on it stands beside the curve that it speaks of, in so many cells, where it is not too long for that.
+/// From this width on, findings that are short enough lie beside the curve they are about, in a box of this width.
 const BESIDE: u16 = 100;
 const CELLS: (u16, u16) = (49, 62);
-/// Rows above it there, and below: header and keys.
+/// Rows above and below it there: header and keys.
 const ABOVE: u16 = 2;
 const BELOW: u16 = 1;
 
-/// Whether they take most of `area`.
+/// True if the findings take most of `area`.
 pub(super) fn fill(stage: &Stage<'_>, area: Rect) -> bool {
     let (outer, lines) = place(stage, area);
     outer.right() < area.right() && 2 * (lines.len() + 2) > usize::from(area.height)
 }
 
-/// Where the box lies, and its lines.
+/// The area of the box, and its lines.
 fn place(stage: &Stage<'_>, area: Rect) -> (Rect, Vec<Line<'static>>) {
     let rows = |lines: &[Line<'_>]| u16::try_from(lines.len() + 2).unwrap_or(u16::MAX);
     if area.width >= BESIDE {
@@ -45,7 +45,7 @@ fn place(stage: &Stage<'_>, area: Rect) -> (Rect, Vec<Line<'static>>) {
     (area.centered(Constraint::Length(width), Constraint::Length(height)), lines)
 }
 
-/// All of them in lines, for a box of so many cells.
+/// All findings in lines for a box of this width.
 fn lines(stage: &Stage<'_>, width: u16) -> Vec<Line<'static>> {
     let theme = stage.theme;
     let room = usize::from(width.saturating_sub(6));
@@ -54,7 +54,7 @@ fn lines(stage: &Stage<'_>, width: u16) -> Vec<Line<'static>> {
         let told = autopsy::lines_with_table(stage, &autopsy, room).into_iter();
         lines.extend(told.map(|(token, line)| Line::from(span(theme, token, line))));
     }
-    // A failure is told above, with more.
+    // The failure is explained above, in more detail.
     let told = stage.picture.autopsy().is_some();
     let again = |finding: &&Finding| told && matches!(finding.evidence, Evidence::OutOfMemory { .. });
     let mut remedies: Vec<String> = Vec::new();
@@ -68,7 +68,7 @@ fn lines(stage: &Stage<'_>, width: u16) -> Vec<Line<'static>> {
         };
         let said = pane::wrap(&finding.to_string(), room);
         lines.extend(said.into_iter().map(|line| Line::from(span(theme, token, line))));
-        // What helps against several is said once.
+        // A remedy for several findings is mentioned once.
         let done = words::remedies(stage, finding);
         let done = if remedies.contains(&done) { Vec::new() } else { pane::wrap(&done, room) };
         remedies.push(words::remedies(stage, finding));
@@ -89,7 +89,7 @@ fn lines(stage: &Stage<'_>, width: u16) -> Vec<Line<'static>> {
     lines
 }
 
-/// Draws the findings over `area` from line `first` on; returns their lines in all, and how many are seen.
+/// Draws the findings over `area` from line `first` on. Returns the number of lines, and how many are visible.
 pub(super) fn render(stage: &Stage<'_>, first: usize, area: Rect, buf: &mut Buffer) -> (usize, usize) {
     let theme = stage.theme;
     let (outer, lines) = place(stage, area);

@@ -1,4 +1,4 @@
-//! Under what a ghost of the run works: some conditions to choose from, and a line to write others.
+//! Chooses the conditions of a ghost: some to choose from, and a line to write others.
 
 use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
@@ -20,14 +20,14 @@ use crate::tui::words;
 use crate::units::Bytes;
 use crate::whatif::Conditions;
 
-/// Longer lines are no conditions.
+/// Longer lines are not conditions.
 const LONGEST: usize = 400;
-/// Widest the box gets.
+/// The greatest width of the box.
 const WIDTH: u16 = 78;
-/// What can be written, where nothing is wrong with what is.
+/// What can be written; shown while the line has no error.
 const HINT: &str = "PyTorch's syntax, and limit:6GiB, empty_cache_every:10; empty: no ghost";
 
-/// The line with its offers, and what is wrong with it.
+/// The line with its offers, and the error in it.
 #[derive(Clone, Debug)]
 pub(crate) struct GhostEditor {
     offers: Offers,
@@ -38,7 +38,7 @@ pub(crate) struct GhostEditor {
 }
 
 impl GhostEditor {
-    /// Begins with the ghost that there is, else with the first offer.
+    /// Begins with the current ghost, or else with the first offer.
     pub fn new(picture: &Picture) -> Self {
         let peak = picture.view.peak_reserved;
         let collecting = match picture.view.limit {
@@ -82,13 +82,13 @@ impl GhostEditor {
         LayerResponse::Taken
     }
 
-    /// Adds text from elsewhere, without what is no character of a line.
+    /// Inserts text, without characters that don't belong in a line.
     pub fn insert(&mut self, text: &str) {
         self.offers.insert(text);
         self.error = None;
     }
 
-    /// Lets it follow, or none, if the line can be that.
+    /// The request for a ghost, or for none, if the line is valid.
     fn request(&self) -> Result<Request, String> {
         let text = self.offers.text();
         if text.is_empty() {

@@ -1,4 +1,4 @@
-//! Where the cursor is to go: a key for each landmark, or the number of a step.
+//! Chooses a target of the cursor: a key for each landmark, or the number of a step.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::buffer::Buffer;
@@ -17,7 +17,7 @@ use crate::tui::keys::Keymap;
 use crate::tui::stage::Stage;
 use crate::tui::words;
 
-/// What can be gone to by a key.
+/// Targets with a key.
 const PLACES: [(char, &str, Move); 8] = [
     ('p', "the peak of allocated", Move::Jump(Landmark::Peak, Forward)),
     ('f', "the next flip", Move::Jump(Landmark::Flip, Forward)),
@@ -29,7 +29,7 @@ const PLACES: [(char, &str, Move); 8] = [
     ('n', "now", Move::Now),
 ];
 
-/// Longest number of a step.
+/// The most digits of a step's number.
 const DIGITS: usize = 12;
 
 /// The number that is being written.

@@ -1,4 +1,4 @@
-//! The help: every command of the key table, and every word of the screens with the figure that it has now.
+//! The help: every command of the key table, and every word of the screens with its current figure.
 
 use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
@@ -23,75 +23,75 @@ use crate::tui::screens::SCREENS;
 use crate::tui::stage::Stage;
 use crate::tui::words;
 
-/// Widest the help gets.
+/// The greatest width of the help.
 const WIDTH: u16 = 150;
-/// From this width on keys stand in two columns.
+/// From this width on keys are in two columns.
 const TWO_COLUMNS: u16 = 112;
-/// Cells between two columns.
+/// Cells between the columns.
 const GAP: usize = 2;
-/// Cells of the column of keys, and of words.
+/// The width of the columns of keys and of words.
 const KEYS: usize = 12;
 const WORDS: usize = 18;
-/// Longer words find nothing.
+/// Longer searches find nothing.
 const LONGEST: usize = 40;
 
-/// Which of its parts is shown.
+/// The part of the help that is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HelpPart {
     Keys,
     Words,
 }
 
-/// What is looked for in both parts.
+/// The search in both parts.
 #[derive(Clone, Debug, Default)]
 struct HelpSearch {
     text: String,
-    /// It is being written.
+    /// True while the search is written.
     open: bool,
-    /// Which of the keys that are found is selected.
+    /// The index of the selected key among those found.
     chosen: usize,
 }
 
 /// What the help shows.
 #[derive(Clone, Debug)]
 pub(crate) struct Help {
-    /// The first line that is seen.
+    /// The first visible line.
     pub(super) first: usize,
     part: HelpPart,
-    /// The panel that it was asked about.
+    /// The panel that the help is about.
     panel: Option<Panel>,
-    /// The panels that were on the screen, from the first to the last.
+    /// The panels on the screen, in order.
     panels: Vec<Panel>,
     screen: usize,
     search: Option<HelpSearch>,
 }
 
 impl Help {
-    /// Begins with the words of `panel`, or with the keys; `panels` are those of the screen with this place in the list.
+    /// Begins with the words of `panel`, or with the keys. `panels` are those of the screen with this index.
     pub const fn new(panel: Option<Panel>, panels: Vec<Panel>, screen: usize) -> Self {
         let part = if panel.is_some() { HelpPart::Words } else { HelpPart::Keys };
         Self { first: 0, part, panel, panels, screen, search: None }
     }
 
-    /// Begins with a word, on the screen with this place in the list.
+    /// Begins with a word, on the screen with this index.
     pub fn on_word(word: &str, screen: usize) -> Self {
         let search = Some(HelpSearch { text: word.to_owned(), ..HelpSearch::default() });
         Self { part: HelpPart::Words, search, ..Self::new(None, Vec::new(), screen) }
     }
 
-    /// The first line that is seen.
+    /// The first visible line.
     #[cfg(test)]
     pub const fn first(&self) -> usize {
         self.first
     }
 
-    /// The panel that it was asked about.
+    /// The panel that the help is about.
     #[cfg(test)]
     pub const fn panel(&self) -> Option<Panel> {
         self.panel
     }
 
-    /// Whether what is looked for is being written.
+    /// True while the search is written.
     pub(super) const fn is_written(&self) -> bool {
         matches!(&self.search, Some(HelpSearch { open: true, .. }))
     }
@@ -114,7 +114,7 @@ impl Help {
                 let last = found(keys, search, self.screen).len().saturating_sub(1);
                 let to = if action == DialogAction::Next { search.chosen + 1 } else { search.chosen.saturating_sub(1) };
                 search.chosen = to.min(last);
-                // The keys stand first, a line each.
+                // The keys come first, one line each.
                 self.first = search.chosen.saturating_sub(8);
                 return LayerResponse::Taken;
             }
@@ -145,7 +145,7 @@ impl Help {
         LayerResponse::Taken
     }
 
-    /// Adds text from elsewhere to what is looked for.
+    /// Inserts text into the search.
     pub fn insert(&mut self, text: &str) -> LayerResponse {
         if let Some(search) = self.search.as_mut().filter(|search| search.open) {
             text.chars().for_each(|symbol| line::push(&mut search.text, symbol, LONGEST));
@@ -154,14 +154,14 @@ impl Help {
         LayerResponse::Taken
     }
 
-    /// Draws the help over `area`; returns its lines in all, and how many are seen.
+    /// Draws the help over `area`. Returns the number of lines, and how many are visible.
     pub fn render(&self, stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> (usize, usize) {
         let theme = stage.theme;
         let width = area.width.min(WIDTH);
         let columns = if self.search.is_none() && self.part == HelpPart::Keys && width >= TWO_COLUMNS { 2 } else { 1 };
         let room = (usize::from(width.saturating_sub(4)) - GAP * (columns - 1)) / columns;
         let lines = self.lines(stage, room, columns > 1);
-        // What is looked for leaves the box as it is.
+        // A search does not change the box.
         let wanted = if self.search.is_some() { usize::MAX } else { lines.len().div_ceil(columns) + 3 };
         let height = u16::try_from(wanted).unwrap_or(u16::MAX).min(area.height);
         let outer = area.centered(Constraint::Length(width), Constraint::Length(height));
@@ -224,7 +224,7 @@ impl Help {
         title
     }
 
-    /// `short`: of every key a line, which says the rest where it is looked for.
+    /// If `short`, each key takes one line; a search shows the rest.
     fn lines(&self, stage: &Stage<'_>, width: usize, short: bool) -> Vec<Line<'static>> {
         let mut page = HelpPage { theme: stage.theme, width, short, lines: Vec::new() };
         match (&self.search, self.part) {
@@ -236,7 +236,7 @@ impl Help {
                 if found.is_empty() && entries.is_empty() {
                     page.heading("no key and no word says that");
                 }
-                // For a word that is known by its name the explanation comes before the keys.
+                // If the search is the name of a word, its explanation comes before the keys.
                 let is_word = !search.open && entries.first().is_some_and(|entry| entry.is_called(&sought));
                 let chosen = search.open.then_some(search.chosen);
                 let keys =
@@ -259,7 +259,7 @@ impl Help {
                     let of_group = all.iter().filter(|binding| binding.group == group && binding.screen.is_none());
                     page.keys(group.title(), &of_group.collect::<Vec<_>>(), None, false);
                 };
-                // On the first screen, the Lab, somebody new finds how to stop, look back and flip.
+                // On the first screen, the Lab, a new user finds how to stop, look back and flip.
                 let begins: &[KeyGroup] = match self.screen {
                     0 => &[KeyGroup::Run, KeyGroup::Time, KeyGroup::Switches],
                     _ => &[],
@@ -291,7 +291,7 @@ impl Help {
     }
 }
 
-/// The keys that a search finds, those of the screen with this place in the list first.
+/// The keys that a search finds, those of the screen with this index first.
 fn found<'a>(keys: &'a Keymap, search: &HelpSearch, screen: usize) -> Vec<&'a Binding> {
     let sought = search.text.trim().to_lowercase();
     let mut found: Vec<&Binding> = keys.bindings().iter().filter(|binding| says(binding, &sought)).collect();
@@ -302,7 +302,7 @@ fn found<'a>(keys: &'a Keymap, search: &HelpSearch, screen: usize) -> Vec<&'a Bi
     found
 }
 
-/// Whether a command's keys, word or sentence have what is looked for.
+/// True if a command's keys, word or sentence contain the search.
 fn says(binding: &Binding, sought: &str) -> bool {
     let label = binding.label.to_lowercase();
     label.split(' ').any(|key| key == sought)
@@ -310,11 +310,11 @@ fn says(binding: &Binding, sought: &str) -> bool {
         || binding.help.to_lowercase().contains(sought)
 }
 
-/// Lines that are being put down.
+/// The lines of the help while they are written.
 struct HelpPage<'a> {
     theme: &'a Theme,
     width: usize,
-    /// A key takes no more than a line.
+    /// True if a key takes no more than one line.
     short: bool,
     lines: Vec<Line<'static>>,
 }
@@ -324,7 +324,7 @@ impl HelpPage<'_> {
         self.lines.push(Line::from(span(self.theme, Token::Title, text.to_owned())));
     }
 
-    /// Keys with what they do; of several screens each says which, and one may be selected.
+    /// Writes keys with what they do. If they are from several screens, each names its screen. One may be selected.
     fn keys(&mut self, heading: &str, bindings: &[&Binding], chosen: Option<usize>, mixed: bool) {
         if bindings.is_empty() {
             return;
@@ -351,13 +351,13 @@ impl HelpPage<'_> {
         }
     }
 
-    /// A key or a word, the figure that it has now, and what it means.
+    /// Writes a key or a word, its current figure, and its meaning.
     fn entry(&mut self, head: &str, (column, token): (usize, Token), figure: &str, text: &str) {
         let theme = self.theme;
         let room = self.width.saturating_sub(column);
         let mut head = span(theme, token, format!("{head:<column$}"));
         let mut body = pane::wrap(text, room).into_iter();
-        // A word that is wider than its column stands alone.
+        // A word wider than its column gets its own line.
         if head.width() > column {
             let alone = std::mem::replace(&mut head, span(theme, token, " ".repeat(column)));
             let figure = span(theme, Token::Strong, format!("  {figure}"));

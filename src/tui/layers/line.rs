@@ -1,15 +1,15 @@
-//! Text that is written into a dialog.
+//! Text lines in dialogs.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use crate::user_input::is_safe;
 
-/// Ctrl-C: it leaves the program from everywhere.
+/// True for Ctrl-C, which leaves the program from everywhere.
 pub(super) fn leaves(key: KeyEvent) -> bool {
     key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL)
 }
 
-/// What a key does to a line that is being written; false where it is no text.
+/// Applies a key to a line; returns false if it is not an editing key.
 pub(super) fn write(line: &mut String, key: KeyEvent, longest: usize) -> bool {
     match key.code {
         KeyCode::Char(symbol) if !key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) => {
@@ -21,14 +21,14 @@ pub(super) fn write(line: &mut String, key: KeyEvent, longest: usize) -> bool {
     true
 }
 
-/// Adds a character, where a line of so many bytes may have it.
+/// Adds a character, if the line stays within `longest` bytes.
 pub(super) fn push(line: &mut String, symbol: char, longest: usize) {
     if is_safe(symbol) && line.len() < longest {
         line.push(symbol);
     }
 }
 
-/// The end of a line that has so many cells: it is what is being written.
+/// The last `cells` cells of a line, where the writing goes on.
 pub(super) fn end_of(line: &str, cells: usize) -> String {
     line.chars().skip(line.chars().count().saturating_sub(cells)).collect()
 }

@@ -1,4 +1,4 @@
-//! The box that dialogs of a few lines draw over the lower part of the screen.
+//! The box that short dialogs draw over the lower part of the screen.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -9,8 +9,8 @@ use super::offers::Offers;
 use crate::drawing::pane::{self, Frame, put, span};
 use crate::drawing::theme::{Theme, Token};
 
-/// Draws the empty box, a row above the lower edge of `area`; returns what is inside. `(width, height)` are cells, at most those
-/// of `area`.
+/// Draws an empty box one row above the lower edge of `area`, and returns its inside. `(width, height)` are in cells,
+/// at most those of `area`.
 pub(super) fn draw(
     theme: &Theme,
     title: Vec<Span<'static>>,
@@ -29,7 +29,7 @@ pub(super) fn draw(
     pane::frame(Frame::Box, title, theme.style(Token::Accent), outer, buf)
 }
 
-/// A line with its offers in such a box, and below it what is wrong with the line, or else how it is written.
+/// Draws a line with its offers in such a box, and below it the error or else a hint.
 pub(super) fn with_offers(
     theme: &Theme,
     title: Vec<Span<'static>>,

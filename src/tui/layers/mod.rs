@@ -1,4 +1,4 @@
-//! What lies over a screen: a stack of dialogs, of which the top one gets the keys first.
+//! The layers over a screen: a stack of dialogs, of which the topmost gets the keys first.
 
 mod closing;
 mod copy;
@@ -37,35 +37,35 @@ pub(crate) use path::PathPrompt;
 pub(crate) use pressed::LayerResponse;
 pub(crate) use themes::ThemeList;
 
-/// One thing that lies over the screen.
+/// A layer over the screen.
 #[derive(Clone, Debug)]
 pub(crate) enum Layer {
     /// Keys and words.
     Help(Help),
-    /// All findings; the first line.
+    /// All findings, from this line on.
     Findings(usize),
     /// The last page of a story.
     Closing(Closing),
     /// A value that is being written.
     Editor(Editor),
-    /// Where the cursor is to go.
+    /// The choice of a target for the cursor.
     GoTo(GoTo),
     /// The themes.
     Themes(ThemeList),
-    /// Which blocks are looked for.
+    /// The filter for blocks.
     Filter(Filter),
-    /// What can be copied.
+    /// The menu of texts to copy.
     Copy(CopyMenu),
-    /// Which file is compared.
+    /// The file to compare with.
     Path(PathPrompt),
-    /// Under what a ghost works.
+    /// The conditions of a ghost.
     Ghost(GhostEditor),
-    /// Everything that can be done.
+    /// The palette of everything that can be done.
     Palette(Palette),
 }
 
 impl Layer {
-    /// A key that was pressed on a screen, by its place in the list, while this is on top.
+    /// Handles a key on the screen with this index, while this layer is on top.
     pub fn press(&mut self, key: KeyEvent, keys: &Keymap, screen: usize) -> LayerResponse {
         match self {
             Self::Help(help) => help.press(key, keys),
@@ -82,7 +82,7 @@ impl Layer {
         }
     }
 
-    /// Text that was pasted.
+    /// Handles pasted text.
     pub fn paste(&mut self, text: &str) -> LayerResponse {
         match self {
             Self::Editor(editor) => {
@@ -109,7 +109,7 @@ impl Layer {
         }
     }
 
-    /// The first line shown, where it scrolls.
+    /// The first visible line, if the layer scrolls.
     pub const fn first_line(&mut self) -> Option<&mut usize> {
         match self {
             Self::Help(help) => Some(&mut help.first),
@@ -126,7 +126,7 @@ impl Layer {
         }
     }
 
-    /// Characters are text now, or choices of its own.
+    /// True if characters are text here, or choices of the layer.
     pub const fn takes_text(&self) -> bool {
         match self {
             Self::Help(help) => help.is_written(),
@@ -142,8 +142,8 @@ impl Layer {
         }
     }
 
-    /// It is read instead of the screen: what stands beside it is only where one comes back to. Others, and those of a few lines, are
-    /// about what they leave to be seen.
+    /// True if the layer is read instead of the screen, which is only what one returns to. Other layers, and short
+    /// ones, are about what they leave visible.
     pub fn covers(&self, stage: &Stage<'_>, area: Rect) -> bool {
         match self {
             Self::Help(_) | Self::Palette(_) | Self::Closing(_) => true,
@@ -152,12 +152,12 @@ impl Layer {
         }
     }
 
-    /// The action that opened it closes it.
+    /// True if `action` opened the layer, and so closes it.
     pub fn is_of(&self, action: Action) -> bool {
         matches!((self, action), (Self::Help(_), Action::ToggleHelp) | (Self::Findings(_), Action::ToggleFindings))
     }
 
-    /// Draws it; returns its lines in all, and how many are seen.
+    /// Draws the layer. Returns the number of lines, and how many are visible.
     pub fn render(&self, stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> (usize, usize) {
         match self {
             Self::Help(help) => return help.render(stage, area, buf),
@@ -176,7 +176,7 @@ impl Layer {
     }
 }
 
-/// How what is asked for scrolls; `None` where it does not.
+/// How an action scrolls; `None` if it does not.
 fn scroll(action: DialogAction) -> Option<LayerResponse> {
     let (by, pages) = match action {
         DialogAction::Next => (1, false),

@@ -1,4 +1,4 @@
-//! A line with values to choose from: what is typed first replaces the value on offer, what is edited stays one's own.
+//! A line with values to choose from. The first character typed replaces an offered value; an edited value stays.
 
 use crossterm::event::{KeyCode, KeyEvent};
 use ratatui::buffer::Buffer;
@@ -10,44 +10,44 @@ use crate::drawing::theme::{Theme, Token};
 use crate::tui::dialog::DialogAction;
 use crate::tui::keys::Keymap;
 
-/// Where the words begin behind a value that is not longer.
+/// The column of the descriptions, for values that are not longer.
 const COLUMN: usize = 26;
 
-/// The values, which of them is chosen, and the line.
+/// The values, the chosen one, and the line.
 #[derive(Clone, Debug)]
 pub(super) struct Offers {
     values: Vec<(String, String)>,
     chosen: Option<usize>,
     text: String,
-    /// The line is a value as it was offered: typing begins a new one.
+    /// True if the line is an offered value, so that typing begins a new one.
     fresh: bool,
     longest: usize,
 }
 
-/// What a key did.
+/// The result of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EditResult {
-    /// The line is another one.
+    /// The line has changed.
     Changed,
-    /// It is for the dialog.
+    /// The key is for the dialog.
     Not,
 }
 
 impl Offers {
-    /// These values with a few words each, and a line of at most so many bytes that begins as `text`.
+    /// These values with short descriptions, and a line that begins as `text` and has at most `longest` bytes.
     pub fn new(values: Vec<(String, String)>, text: String, longest: usize) -> Self {
         let chosen = values.iter().position(|(value, _)| *value == text);
         Self { values, chosen, text, fresh: true, longest }
     }
 
-    /// What is written.
+    /// The line.
     pub fn text(&self) -> &str {
         self.text.trim()
     }
 
     pub fn press(&mut self, key: KeyEvent, keys: &Keymap) -> EditResult {
         let mut line = self.text.clone();
-        // Backspace edits what is offered; a character takes its place.
+        // Backspace edits an offered value; a character replaces it.
         if self.fresh && matches!(key.code, KeyCode::Char(_)) {
             line.clear();
         }
@@ -68,14 +68,14 @@ impl Offers {
                 self.text.clear();
                 self.written();
             }
-            // As in a shell: from here on what is offered is one's own.
+            // As in a shell: from here on the offered value can be edited.
             (_, KeyCode::Right | KeyCode::End) => self.fresh = false,
             _ => return EditResult::Not,
         }
         EditResult::Changed
     }
 
-    /// Adds text from elsewhere, without what is no character of a line.
+    /// Inserts text, without characters that don't belong in a line.
     pub fn insert(&mut self, text: &str) {
         if self.fresh {
             self.text.clear();
@@ -96,14 +96,14 @@ impl Offers {
         }
     }
 
-    /// Rows that it wants.
+    /// How many rows it needs.
     pub fn wanted_rows(&self) -> u16 {
         u16::try_from(self.values.len()).unwrap_or(u16::MAX).saturating_add(1)
     }
 
-    /// Draws the values and below them the line, in at most `most` rows; returns how many it took.
+    /// Draws the values and below them the line, in at most `most` rows. Returns how many it used.
     pub fn render(&self, theme: &Theme, area: Rect, most: u16, buf: &mut Buffer) -> u16 {
-        // Where there is no room for all, the line matters most.
+        // If there is no room for all, the line is most important.
         let values = u16::try_from(self.values.len()).unwrap_or(u16::MAX);
         let rows = most.saturating_sub(1).min(values);
         let first = self.chosen.unwrap_or(0).saturating_sub(usize::from(rows.saturating_sub(1)));

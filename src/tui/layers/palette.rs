@@ -1,4 +1,4 @@
-//! Everything that can be done, found by a few letters: Enter does it.
+//! The palette: everything that can be done, found by a few letters. Enter does it.
 
 use std::sync::Arc;
 
@@ -22,18 +22,18 @@ use crate::tui::words;
 
 /// Longer queries find nothing.
 const LONGEST: usize = 200;
-/// Widest the box gets.
+/// The greatest width of the box.
 const WIDTH: u16 = 160;
-/// Cells of names at most in which what offers are begins in one column.
+/// The widest names that still have their descriptions in one column.
 const MOST_NAME: usize = 24;
-/// Most rows of what is found, where that is no smaller part of the screen.
+/// The most rows of results, unless that is a small part of the screen.
 const ROWS: u16 = 24;
-/// Rows of the sentence about what is selected.
+/// How many rows the sentence about the selection has.
 const ABOUT: u16 = 2;
-/// Entries of a page.
+/// How many entries a page has.
 const PAGE: usize = 10;
 
-/// What is looked for, and what was found.
+/// The query and its results.
 #[derive(Clone, Debug)]
 pub(crate) struct Palette {
     index: Arc<Index>,
@@ -62,7 +62,7 @@ impl Palette {
         let to = match keys.dialog_action(key) {
             Some(Cancel) => return LayerResponse::Closed,
             Some(Apply) => {
-                // What can't be done says why, below; the palette stays.
+                // Something that can't be done says why, below, and the palette stays.
                 let offer = self.found.get(self.chosen).filter(|offer| offer.off.is_none());
                 return offer.map_or(LayerResponse::Taken, |offer| LayerResponse::Pick(Box::new((**offer).clone())));
             }
@@ -83,7 +83,7 @@ impl Palette {
             Some(PageDown) => self.chosen + PAGE,
             Some(First) => 0,
             Some(Last) => last,
-            // What opened it closes it, where that is no text.
+            // The key that opened the palette closes it, unless it is text.
             _ if keys.binding_for(key, screen).is_some_and(|binding| binding.action == Action::Palette) => {
                 return LayerResponse::Closed;
             }
@@ -93,7 +93,7 @@ impl Palette {
         LayerResponse::Taken
     }
 
-    /// Adds text from elsewhere, without what is no character of a line.
+    /// Inserts text, without characters that don't belong in a line.
     pub fn insert(&mut self, text: &str) {
         text.chars().for_each(|symbol| line::push(&mut self.text, symbol, LONGEST));
         self.look();
@@ -154,7 +154,7 @@ impl Palette {
     }
 }
 
-/// Cells of the columns of a list of offers.
+/// The widths of the columns in a list of offers.
 struct Columns {
     names: usize,
     of: usize,
@@ -162,7 +162,7 @@ struct Columns {
 }
 
 impl Columns {
-    /// As wide as what is seen of them needs.
+    /// As wide as the visible offers need.
     fn of<'a>(seen: impl Iterator<Item = &'a Arc<Offer>> + Clone) -> Self {
         let widest = |cells: fn(&Offer) -> usize| seen.clone().map(|offer| cells(offer)).max().unwrap_or(0);
         let names = widest(|offer| offer.name.width()).min(MOST_NAME);

@@ -1,4 +1,4 @@
-//! The line of a file's name; Tab writes what can only follow.
+//! A line for a file's name. Tab completes it.
 
 use std::path::PathBuf;
 
@@ -19,14 +19,14 @@ use crate::tui::words;
 
 /// Longer lines are no paths.
 const LONGEST: usize = 4096;
-/// Widest the box gets.
+/// The greatest width of the box.
 const WIDTH: u16 = 100;
 
-/// The line, and what it could become.
+/// The line and its completions.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PathPrompt {
     text: String,
-    /// What may follow, where that is more than one thing.
+    /// The possible completions, if there are several.
     below: String,
 }
 
@@ -49,12 +49,12 @@ impl PathPrompt {
         LayerResponse::Taken
     }
 
-    /// Adds text from elsewhere, without what is no character of a line.
+    /// Inserts text, without characters that don't belong in a line.
     pub fn insert(&mut self, text: &str) {
         text.chars().for_each(|symbol| line::push(&mut self.text, symbol, LONGEST));
     }
 
-    /// Takes the completions that were found, if nothing was typed meanwhile.
+    /// Takes in completions, if nothing was typed meanwhile.
     pub fn complete(&mut self, completion: &Completion) {
         if completion.of == self.text {
             self.text.clone_from(&completion.text);

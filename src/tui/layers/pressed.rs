@@ -1,4 +1,4 @@
-//! What a key does while a dialog is open.
+//! The response of a layer to a key.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,38 +8,38 @@ use crate::source::Request;
 use crate::tui::palette::{Offer, OnEnter};
 use crate::tui::states::Lookup;
 
-/// What a key did.
+/// The response of a layer.
 pub(crate) enum LayerResponse {
-    /// It is not for the layer.
+    /// The key is not for the layer.
     Passed,
     /// The layer took it.
     Taken,
-    /// The layer is done with.
+    /// The layer closes.
     Closed,
-    /// And asks for something.
+    /// The layer closes and sends requests.
     Done(Vec<Request>),
-    /// The screen is to wear this theme; the layer may be done with.
+    /// The screen uses this theme from now on.
     Wear {
         /// The theme.
         theme: Box<Theme>,
-        /// The layer closes.
+        /// True if the layer closes.
         done: bool,
-        /// It is to be worn from now on, whenever the program starts.
+        /// True if the theme is kept for later starts of the program.
         keep: bool,
     },
-    /// What is shown scrolls by so many rows, or pages.
+    /// The layer scrolls by this many rows, or pages.
     Scroll { by: i32, pages: bool },
-    /// This file is to be compared.
+    /// Compare with this file.
     Compare(PathBuf),
-    /// A path begins so: what may follow?
+    /// Complete this path.
     Complete(String),
-    /// This text is to be copied.
+    /// Copy this text.
     Copy(String),
-    /// Something else is looked for from now on; the layer may be done with.
+    /// Filter by this text from now on; the layer may close.
     Filter { of: Lookup, text: Arc<str>, done: bool },
-    /// This was found, and is to be done.
+    /// Perform this pick.
     Pick(Box<Offer>),
-    /// The key that was found is pressed.
+    /// Press the key that was found.
     Do(OnEnter),
     /// Leave the program.
     Leave,

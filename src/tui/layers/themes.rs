@@ -1,4 +1,4 @@
-//! The themes: the one that is chosen is worn at once.
+//! The list of themes. The chosen theme is used at once.
 
 use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
@@ -18,26 +18,26 @@ use crate::tui::keys::Keymap;
 use crate::tui::stage::Stage;
 use crate::tui::words;
 
-/// Cells of the box.
+/// The width of the box.
 const WIDTH: u16 = 38;
-/// Cells of a name.
+/// The width of a name.
 const NAME: usize = 18;
-/// Themes of a page.
+/// How many themes a page has.
 const PAGE: usize = 8;
-/// Lines that say what is wrong with a theme.
+/// How many lines explain errors of a theme.
 const TOLD: u16 = 4;
 
 /// One theme of the list.
 #[derive(Clone, Debug)]
 struct ThemeChoice {
     name: String,
-    /// How it looks, or why it can't be had.
+    /// The theme, or why it can't be loaded.
     look: Result<Theme, String>,
-    /// What in its files was not understood.
+    /// Warnings about its files.
     warnings: Vec<String>,
 }
 
-/// The list, and what was worn when it was opened.
+/// The list, and the theme in use when it was opened.
 #[derive(Clone, Debug)]
 pub(crate) struct ThemeList {
     choices: Vec<ThemeChoice>,
@@ -46,7 +46,7 @@ pub(crate) struct ThemeList {
 }
 
 impl ThemeList {
-    /// Begins at the theme that is worn.
+    /// Begins at the theme in use.
     pub fn new(catalog: &ThemeCatalog, worn: &Theme) -> Self {
         let choice = |name: &str| match catalog.load(name, worn.tier()) {
             Ok((theme, warnings)) => ThemeChoice { name: name.to_owned(), look: Ok(theme), warnings },
@@ -74,7 +74,7 @@ impl ThemeList {
             Some(PageDown) => self.chosen + PAGE,
             Some(First) => 0,
             Some(Last) => last,
-            // What opened it, again and again, goes round.
+            // The key that opened the list moves on through it, in a cycle.
             _ if keys.binding_for(key, screen).is_none_or(|binding| binding.action != Action::ChooseTheme) => {
                 return LayerResponse::Taken;
             }
@@ -92,7 +92,7 @@ impl ThemeList {
         }
     }
 
-    /// Draws the list at the right, so that most of the screen shows what is chosen.
+    /// Draws the list at the right, so that most of the screen shows the chosen theme.
     pub fn render(&self, stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
         let theme = stage.theme;
         let width = WIDTH.min(area.width);
@@ -142,7 +142,7 @@ impl ThemeList {
         }
     }
 
-    /// What is to be told of the chosen one, in lines of so many cells.
+    /// Remarks about the chosen theme, in lines of this width.
     fn told(&self, width: usize) -> Vec<String> {
         let Some(choice) = self.choices.get(self.chosen) else { return Vec::new() };
         let text = match &choice.look {

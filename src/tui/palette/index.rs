@@ -1,4 +1,4 @@
-//! What can be found in a picture: keys, screens, places in time, values of switches, words, blocks and segments.
+//! The index of everything that can be found in a picture: keys, screens, moments, values of switches, words, blocks, segments.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -21,13 +21,13 @@ use crate::tui::states::{BlocksAction, ScreenAction, Selection};
 use crate::tui::words;
 use crate::units::{Address, Bytes};
 
-/// Names of blocks, and segments, that are offered: the largest.
+/// How many names of blocks, and how many segments, are offered: the largest.
 const MOST: usize = 20_000;
-/// What is found, at most.
+/// The most results.
 const FOUND: usize = 200;
-/// Of what is found, what scores less than this part of the best is left out.
+/// Results that score less than this part of the best are left out.
 const WORST: (i32, i32) = (3, 5);
-/// What was done lately stands before its like.
+/// The bonus for recent picks.
 const RECENT: i32 = 12;
 
 /// An offer with its texts in lower case.
@@ -40,12 +40,12 @@ struct IndexedOffer {
 }
 
 impl IndexedOffer {
-    /// A block or a segment.
+    /// True for a block or a segment.
     fn is_of_memory(&self) -> bool {
         matches!(self.offer.kind, OfferKind::Block | OfferKind::Segment)
     }
 
-    /// Whether every word stands in one of its texts.
+    /// True if one of its texts contains `sought`.
     fn says(&self, sought: &str) -> bool {
         let texts = [&self.name, &self.also, &self.about];
         sought.split_whitespace().all(|word| texts.iter().any(|text| text.contains(word)))
@@ -57,14 +57,14 @@ impl IndexedOffer {
 pub(crate) struct Index {
     listed: Vec<IndexedOffer>,
     steps: u64,
-    /// Why the cursor can't be moved, or switches set.
+    /// Why the cursor can't be moved, or switches can't be set.
     no_cursor: Option<String>,
     no_switch: Option<String>,
     recent: Vec<Offer>,
 }
 
 impl Index {
-    /// What there is on the screen with this place in the list; `recent` was done lately, the last first.
+    /// The index for the screen with this index in the list. `recent` are recent picks, the last first.
     pub fn new(stage: &Stage<'_>, screen: usize, recent: Vec<Offer>) -> Self {
         let picture = stage.picture;
         let (here, elsewhere): (Vec<&Binding>, Vec<&Binding>) = stage
@@ -77,8 +77,8 @@ impl Index {
         let of = |bindings: Vec<&Binding>| -> Vec<Offer> { bindings.into_iter().map(|one| key(stage, one)).collect() };
         let no_cursor = picture.can(Ability::Seek).err().map(ToOwned::to_owned);
         let no_switch = Switch::all().next().and_then(|switch| why_off(stage, Action::of_switch(switch)));
-        // Where nothing is asked: what this screen can do, where else to look, then commands, then switches. The first screen, the Lab, is
-        // about these.
+        // The order without a query: this screen's commands, other screens, then commands, then switches; the first
+        // screen, the Lab, is about the last two.
         let (scrolling, own): (Vec<&Binding>, Vec<&Binding>) =
             own.into_iter().partition(|one| matches!(one.action, Action::Scroll(_) | Action::ScrollPage(_)));
         let (levers, common): (Vec<&Binding>, Vec<&Binding>) =
@@ -90,7 +90,7 @@ impl Index {
             _ => [own, screens, common, scrolling, levers],
         };
         let mut all: Vec<Offer> = order.into_iter().flat_map(of).collect();
-        // What can't be done now comes behind what can.
+        // Offers that can't be taken now come last.
         all.sort_by_key(|offer| offer.off.is_some());
         all.extend(moments(stage));
         all.extend(values(stage));
@@ -99,7 +99,7 @@ impl Index {
             also: entry.also.join(" "),
             ..Offer::new(OfferKind::Word, entry.word, entry.meaning, OnEnter::Explain(entry.word))
         }));
-        // What a lesson asks for is not answered here.
+        // Answers to a lesson's question are not offered.
         if stage.hold != Hold::Answer {
             all.extend(blocks(stage.shown));
             all.extend(segments(stage.shown));
@@ -119,7 +119,7 @@ impl Index {
         Self { listed: listed.collect(), steps: picture.extent.steps, no_cursor, no_switch, recent }
     }
 
-    /// What answers a query, the best first; without one what was done lately, and everything else in its order.
+    /// The results of a query, the best first. Without a query, recent picks, then everything else in its order.
     pub fn find(&self, query: &str) -> Vec<Arc<Offer>> {
         let sought = query.trim().to_lowercase().replace('-', " ");
         let recent: Vec<Arc<Offer>> = self.recent.iter().filter_map(|offer| self.again(offer)).collect();
@@ -130,12 +130,12 @@ impl Index {
         let mut scored: Vec<(i32, &IndexedOffer)> = Vec::new();
         let has_all = |one: &IndexedOffer| sought.split_whitespace().all(|word| one.name.contains(word));
         for one in &self.listed {
-            // Thousands of names have some letters in order: blocks are found by what they are called.
+            // Thousands of names contain some letters in order, so blocks must contain the query itself.
             if one.is_of_memory() && !has_all(one) && !one.also.contains(&sought) {
                 continue;
             }
             let Some(mut points) = score(&sought, &one.name, &one.also, &one.about) else { continue };
-            // A key finds what it does.
+            // A key finds its command.
             points += if one.offer.key.split(' ').any(|key| key == query.trim()) { 100 } else { 0 };
             points += if recent.contains(&one.offer) { RECENT } else { 0 };
             points += if one.offer.off.is_some() { -4 } else { 0 };
@@ -148,7 +148,7 @@ impl Index {
         }
         let best = scored.iter().map(|(points, _)| *points).max().unwrap_or(0);
         scored.retain(|(points, _)| points.saturating_mul(WORST.1) >= best.saturating_mul(WORST.0));
-        // What has the letters side by side comes before what has them apart, and blocks last.
+        // Names that contain the query come before names with its letters apart; blocks come last.
         let side_by_side = |one: &IndexedOffer| one.says(&sought);
         scored.sort_by_key(|(points, one)| {
             (one.is_of_memory() && one.name != sought, !side_by_side(one), Reverse(*points))
@@ -157,7 +157,7 @@ impl Index {
         written.chain(scored.into_iter().map(|(_, one)| Arc::clone(&one.offer))).take(FOUND).collect()
     }
 
-    /// What was done before, as it stands now; `None` where it is there no more.
+    /// A recent pick in its current state; `None` if it no longer exists.
     fn again(&self, offer: &Offer) -> Option<Arc<Offer>> {
         let same = |one: &&IndexedOffer| one.offer.on_enter == offer.on_enter;
         if let Some(one) = self.listed.iter().find(same) {
@@ -176,7 +176,7 @@ impl Index {
     }
 }
 
-/// Why what a key asks for can't be done now.
+/// Why a key's action can't be performed now.
 fn why_off(stage: &Stage<'_>, action: Action) -> Option<String> {
     if !stage.hold.permits(action, stage.picture) {
         return Some(stage.hold.why(stage.keys));
@@ -207,7 +207,7 @@ fn key(stage: &Stage<'_>, binding: &Binding) -> Offer {
     }
 }
 
-/// Places in time: those that every run has, and everything that was flipped.
+/// Moments: those that every run has, and all flips.
 fn moments(stage: &Stage<'_>) -> Vec<Offer> {
     let go_to = stage.keys.key_of(Action::GoTo);
     let place = |name: &str, about: &str, key: &str, to: Move| Offer {
@@ -259,7 +259,7 @@ fn moments(stage: &Stage<'_>) -> Vec<Offer> {
     all
 }
 
-/// Values that a switch has a list of.
+/// The values of a switch, if they are a list.
 fn values(stage: &Stage<'_>) -> impl Iterator<Item = Offer> {
     let settings = stage.picture.switches();
     Switch::levers().filter(|switch| switch.reach() != Reach::Written).flat_map(move |switch| {
@@ -267,7 +267,7 @@ fn values(stage: &Stage<'_>) -> impl Iterator<Item = Offer> {
         let (key, off) = (stage.keys.key_of(action).to_owned(), why_off(stage, action));
         let now = settings.get(switch.word()).map(|setting| setting.value.to_string());
         switch.values().iter().map(move |value| {
-            // What it would change comes first: the rest is the same for all values of a switch.
+            // The idle reason is left out, because it is the same for all values of a switch.
             let label = format!("{}: ", switch.label());
             let help = switch.help().strip_prefix(&label).unwrap_or(switch.help());
             let brief = match &now {
@@ -292,14 +292,14 @@ fn values(stage: &Stage<'_>) -> impl Iterator<Item = Offer> {
     })
 }
 
-/// Goes to the blocks and selects what lies there.
+/// Goes to Blocks and selects what lies at an address.
 fn selects(address: Address, whole: bool) -> OnEnter {
     let screen = SCREENS.iter().position(|screen| screen.title == "Blocks");
     let action = BlocksAction::Select(Selection { address, whole });
     OnEnter::Press { screen, action: Action::Own(ScreenAction::Blocks(action)) }
 }
 
-/// Names of blocks, each with its largest block; the largest first.
+/// Names of blocks, each with its largest block, the largest first.
 fn blocks(view: &View) -> Vec<Offer> {
     #[derive(Clone, Copy, Default)]
     struct NameTotal {

@@ -1,4 +1,4 @@
-//! One thing that can be found.
+//! An offer of the palette.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use crate::session::Switch;
 use crate::source::Move;
 use crate::tui::action::Action;
 
-/// What Enter does.
+/// What Enter does with an offer.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum OnEnter {
-    /// What a key does, on the screen that has the key.
+    /// Presses a key, on the screen that has it.
     Press {
-        /// The screen, by its place in the list; `None`: any.
+        /// The index of the screen; `None` for any screen.
         screen: Option<usize>,
-        /// What the key asks for.
+        /// The key's action.
         action: Action,
     },
-    /// Sets a switch to the value that a text names.
+    /// Sets a switch to the value named by a text.
     Set(Switch, Arc<str>),
     /// Moves the cursor.
     Go(Move),
@@ -26,18 +26,18 @@ pub(crate) enum OnEnter {
     Explain(&'static str),
 }
 
-/// What kind of thing it is.
+/// The kind of an offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OfferKind {
     /// A key of every screen, or of one.
     Key,
     /// A screen.
     Screen,
-    /// A place in time.
+    /// A moment in time.
     Moment,
     /// A value of a switch.
     Value,
-    /// A word of the help.
+    /// A word of the glossary.
     Word,
     /// Blocks of one name.
     Block,
@@ -46,7 +46,7 @@ pub(crate) enum OfferKind {
 }
 
 impl OfferKind {
-    /// The word for it; a key says itself that it is one.
+    /// The word for it. A key needs none.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Key => "",
@@ -60,31 +60,31 @@ impl OfferKind {
     }
 }
 
-/// One thing that can be found.
+/// An offer of the palette.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Offer {
     /// What kind of thing.
     pub kind: OfferKind,
-    /// The word beside it: its kind, or the screen that it belongs to; empty for a key of every screen.
+    /// The word beside it: its kind, or its screen; empty for a key of every screen.
     pub of: &'static str,
     /// Its name.
     pub name: String,
-    /// Other names, by which it is found too.
+    /// Other names by which it is found.
     pub also: String,
     /// A sentence about it.
     pub about: String,
-    /// What is said of it where there is no room for the sentence.
+    /// A shorter text, if there is no room for the sentence.
     pub brief: Option<String>,
     /// Its key in words; empty where it has none.
     pub key: String,
     /// What Enter does.
     pub on_enter: OnEnter,
-    /// Why it can't be done now.
+    /// Why it can't be taken now.
     pub off: Option<String>,
 }
 
 impl Offer {
-    /// An offer that can be taken now, by no key.
+    /// An offer that can be taken now, without a key.
     pub fn new(kind: OfferKind, name: impl Into<String>, about: impl Into<String>, on_enter: OnEnter) -> Self {
         Self {
             kind,
@@ -99,7 +99,7 @@ impl Offer {
         }
     }
 
-    /// Its sentence where that fits in so many cells, else the short one; without the name that stands before it.
+    /// Its sentence if that fits in `width` cells, otherwise the shorter text; without the name, which stands before it.
     pub fn about_in(&self, width: usize) -> &str {
         let unnamed = |text: &str| {
             let rest = text.strip_prefix(&*self.name).and_then(|rest| rest.strip_prefix(": "));

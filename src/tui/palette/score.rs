@@ -1,22 +1,22 @@
-//! How well a name answers a query: its letters in order, runs of them and the beginnings of words first.
+//! Scores how well a name matches a query: its letters in order, preferably in runs and at the beginnings of words.
 
-/// A letter that is there.
+/// The score of a letter that occurs.
 const LETTER: i32 = 1;
-/// It follows the letter before.
+/// Added if the letter follows the previous one.
 const RUN: i32 = 9;
-/// It begins a word.
+/// Added if the letter begins a word.
 const WORD: i32 = 10;
-/// It begins the name.
+/// Added if the letter begins the name.
 const FIRST: i32 = 4;
-/// What a letter is worth in other names and in the sentence about it, where the whole word must stand.
+/// The score of a letter in other names and in the sentence, which must contain the whole word.
 const ALSO: i32 = 5;
-/// The name is the query.
+/// Added if the name equals the query.
 const WHOLE: i32 = 20;
-/// Of longer names only the beginning is looked at.
+/// How much of a long name is searched.
 const LONGEST: usize = 160;
 
-/// The score of what is called `name`, is found by the words of `also` too, and is about `about`, all in lower case; `None`
-/// where a word of `query` is nowhere.
+/// The score of an offer called `name`, with the other names `also` and the sentence `about`, all in lower case; `None`
+/// if a word of `query` is in none of them.
 pub(super) fn score(query: &str, name: &str, also: &str, about: &str) -> Option<i32> {
     let mut sum = 0;
     for word in query.split_whitespace() {
@@ -28,14 +28,14 @@ pub(super) fn score(query: &str, name: &str, also: &str, about: &str) -> Option<
     Some(sum + if name == query.trim() { WHOLE } else { 0 })
 }
 
-/// Whether a word of `text` begins so.
+/// True if a word of `text` begins with `word`.
 fn begins_a_word(text: &str, word: &str) -> bool {
     text.match_indices(word).any(|(at, _)| !text[..at].ends_with(char::is_alphanumeric))
 }
 
-/// The best way to find the letters of `word` in `name`, one after the other; `None` where that takes too much fancy.
+/// The best score for the letters of `word` in `name`, in order; `None` if they match too loosely.
 fn fuzzy(name: &str, word: &str) -> Option<i32> {
-    // Most names lack a letter: they cost no more than this.
+    // Most names lack a letter, so they cost no more than this.
     let mut rest = name.chars().take(LONGEST);
     if !word.chars().all(|letter| rest.any(|other| other == letter)) {
         return None;
@@ -43,11 +43,11 @@ fn fuzzy(name: &str, word: &str) -> Option<i32> {
     let letters: Vec<char> = name.chars().take(LONGEST).collect();
     let begins = |at: usize| at == 0 || !letters[at - 1].is_alphanumeric();
     let worth = |at: usize| LETTER + if begins(at) { WORD } else { 0 } + if at == 0 { FIRST } else { 0 };
-    // The best score that ends at each letter of the name, with the letters of the word so far.
+    // For each letter of the name, the best score of a match that ends there, for the word's letters so far.
     let mut ending: Vec<Option<i32>> = Vec::new();
     for (place, letter) in word.chars().enumerate() {
         let mut next = vec![None; letters.len()];
-        // The best of all that ended earlier, less a point for each letter between.
+        // The best score that ended earlier, minus a point for each letter in between.
         let mut before: Option<i32> = None;
         for at in 0..letters.len() {
             if letters[at] == letter {

@@ -1,11 +1,11 @@
-//! What only the query itself names: a step by its number, a switch with a value of one's own.
+//! Offers that only the query names: a step by its number, or a switch with a value that is not listed.
 
 use super::offer::{Offer, OfferKind, OnEnter};
 use crate::session::{Setup, Switch};
 use crate::source::Move;
 use crate::train::Config;
 
-/// What a query names, if anything; `steps` there are.
+/// The offers that a query names; the run has `steps` steps.
 pub(super) fn offers(query: &str, steps: u64) -> Vec<Offer> {
     step(query, steps).into_iter().chain(values(query)).collect()
 }
@@ -20,7 +20,7 @@ fn step(query: &str, steps: u64) -> Option<Offer> {
     Some(Offer { off, ..Offer::new(OfferKind::Moment, format!("step {step}"), about, OnEnter::Go(Move::Step(step))) })
 }
 
-/// `batch 24`, `limit 12GiB`: values that no list has.
+/// Values that are in no list: `batch 24`, `limit 12GiB`.
 fn values(query: &str) -> impl Iterator<Item = Offer> {
     let query = query.trim_start();
     Switch::all().filter(|switch| !switch.is_closed()).filter_map(move |switch| {
@@ -32,7 +32,7 @@ fn values(query: &str) -> impl Iterator<Item = Offer> {
         if text.is_empty() {
             return None;
         }
-        // Whether a value is one does not depend on the others.
+        // Whether a value is valid does not depend on other switches.
         let off = switch.set(&mut Setup::new(Config::new(1)), text).err();
         let (name, set) = (format!("{} {text}", switch.label()), OnEnter::Set(switch, text.into()));
         Some(Offer { off, ..Offer::new(OfferKind::Value, name, switch.help(), set) })

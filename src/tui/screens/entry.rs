@@ -1,4 +1,4 @@
-//! What the list of screens knows of each.
+//! An entry in the list of screens.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -9,19 +9,19 @@ use crate::tui::large::Large;
 use crate::tui::stage::{FrameLayout, Stage};
 use crate::tui::states::Wants;
 
-/// A screen. Header, footer, cursor, help and dialogs belong to none.
+/// A screen. Header, footer, cursor, help and dialogs belong to no screen.
 pub(crate) struct Screen {
     /// The key that shows it.
     pub key: char,
     /// Its name in the header.
     pub title: &'static str,
-    /// Draws it; says what clicks and keys need to know of it.
+    /// Draws the screen, and returns its layout for clicks and keys.
     pub draw: fn(&Stage<'_>, Rect, &mut Buffer) -> FrameLayout,
-    /// What it wants studied of the run.
+    /// The study that it wants of the run.
     pub wants: Wants,
-    /// What is selected on it, or what it tells, to be copied.
+    /// The text to copy: its selection, or its content.
     pub copied: fn(&Stage<'_>) -> Clipping,
-    /// Its figures that an audience should read, the most telling first.
+    /// Its figures for an audience, the most important first.
     pub large: &'static [Large],
     /// Keys that act on it alone.
     pub bindings: fn() -> Vec<Binding>,

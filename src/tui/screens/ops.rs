@@ -1,5 +1,5 @@
-//! The ops of a step, or of the run: what they took, what they kept, what of it was alive at the peak; and what survived
-//! since a tag.
+//! The ops of a step, or of the run: what they allocated, what they kept, and what of it was alive at the peak; and
+//! what survived since a tag.
 
 mod alive;
 mod forward;
@@ -31,13 +31,13 @@ use crossterm::event::KeyCode;
 pub(crate) const SCREEN: Screen =
     Screen { key: '4', title: "Ops", draw, wants, copied: rows, large: &[Large::Peak, Large::StepTime], bindings };
 
-/// From this width on what was alive at the peak stands at the right, by name.
+/// From this width on, what was alive at the peak is listed by name at the right.
 const TWO_COLUMNS: u16 = 110;
-/// Cells of that list, at least and at most.
+/// The least and the greatest width of that list.
 const NAMES: (u16, u16) = (40, 64);
-/// Rows of the curve of the step at least, where the tables leave some.
+/// The fewest rows of the step's curve, if the tables leave any.
 const LEAST_CURVE: u16 = 7;
-/// Cells of the table from which on the curve stands under it alone: a narrower one says little for its bytes on the line.
+/// From this width of the table on, the step's curve is below it alone. A narrower curve is not worth its bytes.
 const OWN_CURVE: u16 = 76;
 
 fn bindings() -> Vec<Binding> {
@@ -84,7 +84,7 @@ fn wants(states: &mut ScreenStates, picture: &Picture) -> Option<StudyRequest> {
 fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> FrameLayout {
     let mut layout = FrameLayout::default();
     let tag = stage.states.ops.tag;
-    // A study of what was wanted before is no answer to a tag.
+    // A study requested before does not answer a tag.
     let answers = |study: &&Study| tag.is_none_or(|tag| study.begin == tag || study.end == tag);
     let reading = stage.picture.reading.as_ref();
     let Some(study) = stage.picture.study.as_deref().filter(|study| reading.is_none() && answers(study)) else {
@@ -117,7 +117,7 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> FrameLayout {
     let forward = stage.states.ops.forward;
     let two = area.width >= TWO_COLUMNS;
     let wanted = if nameless || forward { None } else { wanted_rows(stage, study, kind, two) };
-    // The curve of the step takes what the tables leave: of the whole width, or else of the table's own.
+    // The step's curve takes the rows that the tables leave, at full width or only below the table.
     let leaves = |rows: &u16| area.height >= rows.saturating_add(LEAST_CURVE);
     let below =
         |area: Rect, rows: u16| area.layout::<2>(&Split::vertical([Constraint::Length(rows), Constraint::Min(0)]));
@@ -135,7 +135,7 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> FrameLayout {
     if let Some(rows) = table_rows.filter(|rows| wide && leaves(rows)) {
         [left, curve] = below(left, rows);
     }
-    // Else what the names leave.
+    // Otherwise below the list of names.
     if let (Some(column), Some(rows)) = (right, name_rows.filter(|rows| curve.is_empty() && leaves(rows))) {
         let [names, rest] = below(column, rows);
         (right, curve) = (Some(names), rest);
@@ -166,14 +166,14 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> FrameLayout {
     layout
 }
 
-/// Rows that the table and the names beside it want, where a curve of the step may stand below them: a table of the whole run
-/// is of more than a step.
+/// How many rows the table and the names beside it need, if a step's curve may be drawn below them. A table of the
+/// whole run covers more than a step.
 fn wanted_rows(stage: &Stage<'_>, study: &Study, kind: Frame, names: bool) -> Option<(u16, u16)> {
     let state = &stage.states.ops;
     let of_a_step = !state.whole || study.steps.len() <= 1;
     stage.picture.shown_step().filter(|_| of_a_step)?;
     let frame = if kind == Frame::Box { 2 } else { 1 };
-    // The sentence and the heading stand above its rows.
+    // The sentence and the heading are above its rows.
     let (mut own, differences) = (study.op_rows(state.totals, state.sort), differing(stage, study));
     let rows = match &differences {
         Some(differences) => own.len() + differences.gone.len(),
@@ -185,7 +185,7 @@ fn wanted_rows(stage: &Stage<'_>, study: &Study, kind: Frame, names: bool) -> Op
     Some((rows(table), rows(names)))
 }
 
-/// The whole table, its columns set apart by tabs, in bytes and milliseconds: as spreadsheets take it.
+/// The whole table with columns separated by tabs, in bytes and milliseconds, for spreadsheets.
 fn rows(stage: &Stage<'_>) -> Clipping {
     let state = &stage.states.ops;
     let Some(study) = stage.picture.study.as_deref() else { return copied::moment(stage) };
@@ -200,7 +200,7 @@ fn rows(stage: &Stage<'_>) -> Clipping {
     Clipping::new("table", &text)
 }
 
-/// `61 % activations, 44 % of them log-probabilities`; the second half where it adds something and `room` cells hold it.
+/// `61 % activations, 44 % of them log-probabilities`; the second half only if it adds something and fits in `room` cells.
 fn sentence(study: &Study, room: usize) -> Option<String> {
     let total = study.peak?.allocated;
     let rows = study.op_rows(OpTotals::Op, Sort::AtPeak);
@@ -211,9 +211,9 @@ fn sentence(study: &Study, room: usize) -> Option<String> {
     let share = |part: Bytes, whole: Bytes| figures::percent(part.get(), whole.get());
     let all = format!("{} {}", share(bytes, total), most.label());
     let part = share(first.bytes, bytes);
-    // What has no name but its category's says nothing of it, nor does what is all of it.
+    // A name that is only its category's, or that is all of it, adds nothing.
     let named = part != share(bytes, bytes) && Category::ALL.iter().all(|category| category.label() != first.name);
-    // Where lines are known a line says more than a function that every program has.
+    // If lines are known, a line says more than a function that every program has.
     let whole = match (naming::place(&first.name), naming::thing(&first.name)) {
         (line, function) if first.name.ends_with(')') && function.starts_with('_') => line,
         _ => &first.name,
@@ -221,7 +221,7 @@ fn sentence(study: &Study, room: usize) -> Option<String> {
     let before = format!("{all}, {part} of them ");
     let left = room.saturating_sub(before.width());
     let name = pane::cut_name(whole, left);
-    // A name of two pieces says less than none.
+    // A name cut into two pieces is worse than none.
     let begins = name.starts_with('…') || name.chars().next() == whole.chars().next();
     let pieces = name.matches('…').count() + usize::from(!begins);
     let readable = left >= LEAST_NAME.min(whole.width()) && pieces < 2;
@@ -231,7 +231,7 @@ fn sentence(study: &Study, room: usize) -> Option<String> {
 fn window(stage: &Stage<'_>, study: &Study) -> String {
     let first = study.steps.first().map_or(stage.view().steps.finished, |step| step.what);
     match (&stage.picture.kind, stage.states.ops.whole) {
-        // Not every snapshot knows steps.
+        // Not every snapshot has steps.
         (SourceKind::Snapshot(_), true) => "of the recording".to_owned(),
         (SourceKind::Snapshot(_), false) if study.steps.is_empty() => "of the recording".to_owned(),
         (_, true) => {
@@ -248,22 +248,22 @@ struct OpsColumn {
     sort: Option<Sort>,
     width: usize,
     figure: fn(&OpRow, ByteUnit) -> String,
-    /// Shown only from this width on.
+    /// Shown from this width on.
     from: u16,
-    /// Only a run tells it: a snapshot doesn't say when an op ends.
+    /// True if only a run has it: a snapshot does not record when an op ends.
     of_a_run: bool,
 }
 
-/// Cells of the column of differences, and of names at least.
+/// The width of the column of differences, and the least width of names.
 const DELTA: usize = 12;
 const LEAST_NAMES: usize = 24;
-/// Cells of a bar, where there is room.
+/// The width of a bar, if there is room.
 const BAR: usize = 20;
-/// Rows of less than this are one row, if they are so many, where another has so many times as much.
+/// Rows of less than this are combined if there are many of them and another row has many times as much.
 const SMALL: Bytes = Bytes::mib(1);
 const FEWEST_SMALL: usize = 3;
 const TELLING: u64 = 100;
-/// Cells of a name in a sentence at least.
+/// The least width of a name in a sentence.
 const LEAST_NAME: usize = 12;
 
 const COLUMNS: &[OpsColumn] = &[
@@ -321,11 +321,11 @@ fn milliseconds(time: Micros) -> String {
     figures::milliseconds(time)
 }
 
-/// What columns are, where rows are left over.
+/// Explanations of the columns, if rows are left over.
 const ABOUT: [(&str, &str); 3] =
     [("taken", "taken: allocated"), ("kept", "kept: not freed by it"), ("at peak", "at peak: alive at the peak")];
 
-/// Draws the table; returns its rows in all, and how many are seen.
+/// Draws the table. Returns the number of rows, and how many are visible.
 fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Buffer) -> (usize, usize) {
     let theme = stage.theme;
     let state = &stage.states.ops;
@@ -382,12 +382,12 @@ fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Bu
         _ => 5,
     };
     let taken = |columns: &[&OpsColumn]| columns.iter().map(|column| column.width).sum::<usize>() + delta;
-    // Differences come before what a run of an op took of time.
+    // Differences come before the time per run of an op.
     while delta > 0 && columns.len() > 2 && taken(&columns) + least + LEAST_NAMES > usize::from(inner.width) {
         columns.remove(0);
     }
     let figures_width = taken(&columns);
-    // Names take what they need, bars what is left.
+    // Names take what they need, and bars the rest.
     let most = usize::from(inner.width).saturating_sub(figures_width + least + 1);
     let names = most.min(rows.iter().map(|row| row.name.width() + 2).max().unwrap_or(0).max(LEAST_NAMES));
     let bar = usize::from(inner.width).saturating_sub(names + figures_width + 1);
@@ -452,7 +452,7 @@ fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Bu
             x += delta;
         }
         let at = Rect { x: body.x + u16::try_from(x + 1).unwrap_or(0), y: body.y + y, width: bar as u16, height: 1 };
-        // A bar is of the figure beside it.
+        // A bar shows the figure beside it.
         match &differences {
             Some(differences) => {
                 let by = differences.of(row);
@@ -470,7 +470,7 @@ fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Bu
     (rows.len(), seen)
 }
 
-/// Takes rows out of which none tells anything beside the largest, and adds them up to one.
+/// Removes rows that are tiny compared with the largest, and returns their sum as one row.
 fn fold_small(rows: &mut Vec<&OpRow>) -> Option<OpRow> {
     let bytes = |row: &OpRow| row.taken.max(row.peak()).max(row.workspace);
     let is_small = |row: &&OpRow| bytes(row) < SMALL;
@@ -491,12 +491,12 @@ fn fold_small(rows: &mut Vec<&OpRow>) -> Option<OpRow> {
     Some(all)
 }
 
-/// What a row is called in so many cells. Blocks that no op asked for go by their category, which is none.
+/// A row's name in `cells` cells. Blocks that no op allocated are listed under their category.
 fn named(row: &OpRow, totals: OpTotals, of_snapshot: bool, cells: usize, theme: &Theme) -> Span<'static> {
     let without = row.calls == 0 && Category::ALL.iter().any(|category| category.label() == row.name);
     match (without, totals) {
         (true, OpTotals::Op) => {
-            // A lab takes parameters before the first op.
+            // A lab allocates parameters before the first op.
             let why = match row.name == Category::Parameter.label() {
                 true if !of_snapshot => "before ops",
                 _ => "no op",
@@ -508,10 +508,10 @@ fn named(row: &OpRow, totals: OpTotals, of_snapshot: bool, cells: usize, theme: 
     }
 }
 
-/// How rows differ from those of the step that is pinned: what is alive at the peak.
+/// The differences from the pinned step's rows, in bytes alive at the peak.
 struct Differences {
     pinned: HashMap<String, u64>,
-    /// Rows that only the pinned step has, with nothing here.
+    /// Rows that only the pinned step has.
     gone: Vec<OpRow>,
 }
 
@@ -522,13 +522,13 @@ impl Differences {
     }
 }
 
-/// The same where any row differs: a column of nothing but points says less than that there is none.
+/// The differences, if any row differs: a column of dots alone would be of no use.
 fn differing(stage: &Stage<'_>, study: &Study) -> Option<Differences> {
     let rows = study.op_rows(stage.states.ops.totals, stage.states.ops.sort);
     differences(stage, study).filter(|found| !found.gone.is_empty() || rows.iter().any(|row| found.of(row) != 0))
 }
 
-/// `None` where nothing is pinned, or nothing is known of it yet.
+/// `None` if no step is pinned, or nothing is known of it yet.
 fn differences(stage: &Stage<'_>, study: &Study) -> Option<Differences> {
     let other = stage.picture.pinned.as_ref()?.study.as_deref()?;
     let totals = stage.states.ops.totals;

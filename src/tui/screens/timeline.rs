@@ -1,4 +1,4 @@
-//! The step as a timeline: what was alive, stacked by what it is told apart by, with reserved and segments beside it.
+//! The timeline of a step: live memory, stacked by groups, with reserved memory and segments below.
 //!
 //! ```text
 //!  from 100 columns on                        smaller
@@ -41,9 +41,9 @@ pub(crate) const SCREEN: Screen = Screen {
     bindings,
 };
 
-/// From this size on the legend stands at the right.
+/// From this width on the legend is at the right.
 const TWO_COLUMNS: u16 = 100;
-/// Cells of the legend.
+/// The width of the legend.
 const LEGEND: u16 = 44;
 
 fn bindings() -> Vec<Binding> {
@@ -113,17 +113,17 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> FrameLayout {
     layout
 }
 
-/// The moment whose figures are told: at the cursor; of a lab that runs, the fullest.
+/// The moment whose figures are shown: at the cursor, or for a running lab the fullest.
 fn cursor(stage: &Stage<'_>, study: &Study) -> Option<usize> {
     let inside = stage.position().filter(|position| (study.begin..=study.end).contains(position));
     inside.and_then(|position| study.moment_at(position))
 }
 
-/// What is drawn.
+/// The content of the screen.
 struct TimelineView<'a> {
     stage: &'a Stage<'a>,
     study: &'a Study,
-    /// The moment at the cursor, by its place.
+    /// The index of the moment at the cursor.
     cursor: Option<usize>,
 }
 
@@ -132,7 +132,7 @@ impl TimelineView<'_> {
         self.stage.theme
     }
 
-    /// The moment that the legend tells of, by its place.
+    /// The index of the moment that the legend shows.
     fn told(&self) -> Option<usize> {
         let fullest = || {
             let peak = self.study.peak?;
@@ -141,17 +141,17 @@ impl TimelineView<'_> {
         self.cursor.or_else(fullest)
     }
 
-    /// Whose figures the legend has.
+    /// The heading of the legend's figures.
     fn heading(&self) -> &'static str {
         match (self.cursor, self.study.stride) {
             (None, _) => "at the peak",
             (Some(_), 1) => "at the cursor",
-            // A moment stands for several events, by the fullest of them.
+            // A moment stands for several events and shows the fullest of them.
             (Some(_), _) => "around the cursor",
         }
     }
 
-    /// What the window is.
+    /// The name of the window.
     fn name(&self) -> String {
         let (study, picture) = (self.study, self.stage.picture);
         let range = || match (study.steps.first(), study.steps.last()) {
@@ -167,7 +167,7 @@ impl TimelineView<'_> {
         };
         match (&picture.kind, self.stage.states.timeline.window) {
             (SourceKind::Snapshot(_), Window::Run) => "recorded".to_owned(),
-            // Not every snapshot knows steps.
+            // Not every snapshot has steps.
             (SourceKind::Snapshot(_), Window::Step) if study.steps.is_empty() => "recorded".to_owned(),
             (SourceKind::Snapshot(_), Window::Range(..)) if study.steps.len() != 1 => {
                 "part of what was recorded".to_owned()
@@ -217,13 +217,13 @@ impl TimelineView<'_> {
         title
     }
 
-    /// The pinned step, drawn as a line over one step beside it; a longer window has no columns in common with it.
+    /// The pinned step, drawn as a line over a single step. A longer window has other columns.
     fn pinned(&self) -> Option<&Profile> {
         let pinned = self.stage.picture.pinned.as_deref().filter(|_| self.study.steps.len() <= 1);
         pinned.map(|pinned| &*pinned.step)
     }
 
-    /// The stacked areas; returns the plot, and what is drawn in it.
+    /// Draws the stacked areas. Returns the plot, and the areas in it.
     fn areas(&self, kind: Frame, area: Rect, buf: &mut Buffer) -> (Rect, Option<Areas>) {
         let (theme, study) = (self.theme(), self.study);
         let inner = pane::frame(kind, self.title(area.width), theme.style(Token::Border), area, buf);
@@ -257,7 +257,7 @@ impl TimelineView<'_> {
             let x = self.columns(plot).column_of(study.moment_of(autopsy.position));
             asked.draw(axis, x, theme, plot, buf);
         }
-        // Before the names of lines, which keep clear of them.
+        // Before the names of lines, which avoid the marks.
         self.marks(plot, buf);
         if let Some(aim) = self.stage.aim {
             aim.line().draw(highest, axis, |_| Some(aim.bytes), theme, plot, buf);
@@ -279,7 +279,7 @@ impl TimelineView<'_> {
         (plot, Some(areas))
     }
 
-    /// Reserved, with what of it was live, and what was stranded; returns the plot.
+    /// Draws reserved bytes, with their live and stranded parts, and returns the plot.
     fn held(&self, kind: Frame, area: Rect, buf: &mut Buffer) -> Rect {
         let (theme, study) = (self.theme(), self.study);
         let last = self.told().and_then(|index| study.moments.get(index));
@@ -330,8 +330,8 @@ impl TimelineView<'_> {
         plot
     }
 
-    /// The accounts that are seen anywhere in a strip of so many rows, by their marks and names, with what they hold at `moment`
-    /// where there is room for it.
+    /// The accounts that are visible anywhere in a strip of this many rows, with their marks and names, and their bytes
+    /// at `moment` if there is room.
     fn accounts(&self, moment: &OutlineMoment, rows: u16, room: usize) -> Vec<Span<'static>> {
         let theme = self.theme();
         let highest = |place: usize| {
@@ -342,7 +342,7 @@ impl TimelineView<'_> {
         // Half an eighth of a row is drawn.
         let halves = 16 * u64::from(rows.max(1));
         let seen = |place: &usize| highest(*place).get().saturating_mul(halves) >= moment.reserved.get().max(1);
-        // The one that matters most first, then the large ones.
+        // The most important first, then the large ones.
         let places: Vec<usize> = [4, 0, 3, 1, 2].into_iter().filter(seen).collect();
         let name = |place: usize| {
             let Account { name, ink, .. } = accounts[place];
@@ -367,7 +367,7 @@ impl TimelineView<'_> {
         line
     }
 
-    /// Flips, empty_cache and out of memory, at their places.
+    /// Draws flips, empty_cache and out of memory at their places.
     fn marks(&self, plot: Rect, buf: &mut Buffer) {
         let theme = self.theme();
         for mark in &self.study.marks {
@@ -392,7 +392,7 @@ impl TimelineView<'_> {
         Columns::new(self.study, plot.width)
     }
 
-    /// The unit of the chart, and the phases or steps below it.
+    /// Draws the chart's unit, and the phases or steps below it.
     fn axis_of_time(&self, axis: Axis, inner: Rect, plot: Rect, buf: &mut Buffer) {
         let theme = self.theme();
         let unit = format!("{:>4}", axis.unit.name());
@@ -401,7 +401,7 @@ impl TimelineView<'_> {
         self.columns(plot).axis_of_time(theme, below, plot.height, buf);
     }
 
-    /// The sums of the groups, at the cursor and at the peak.
+    /// Draws the sums of the groups, at the cursor and at the peak.
     fn legend(&self, areas: Option<&Areas>, area: Rect, buf: &mut Buffer) {
         let (theme, study) = (self.theme(), self.study);
         let at = self.heading();
@@ -411,7 +411,7 @@ impl TimelineView<'_> {
         let moment = study.moments[index];
         let peak = study.peak.map_or(Bytes::ZERO, |peak| peak.allocated);
         let unit = self.stage.unit().of_part(peak);
-        // At the peak itself the two would be one column twice.
+        // At the peak itself the two columns would be equal.
         let beside_peak = self.cursor.is_some() && study.peak.is_none_or(|peak| peak.position != moment.position);
         let head = if beside_peak {
             format!("{:>9} {:>9}", unit.name(), "at peak")
@@ -426,13 +426,13 @@ impl TimelineView<'_> {
             format!("{:>9} {second:>9}", some(bytes))
         };
         let mut y = 1;
-        // As they lie upon each other in the chart.
+        // In the order in which the chart stacks them.
         for (number, group) in study.groups.iter().enumerate().rev() {
             let bytes = group.bytes.get(index).copied().unwrap_or_default();
             if y + 4 >= inner.height {
                 break;
             }
-            // What is nothing here, and seen nowhere.
+            // Groups without bytes here that are visible nowhere.
             let own = ink(study.grouping, number, group, theme);
             if bytes.max(group.at_peak) == Bytes::ZERO && areas.is_some_and(|areas| areas.drawn_as(own) != Some(own)) {
                 continue;
@@ -457,7 +457,7 @@ impl TimelineView<'_> {
         self.largest(Rect { y: inner.y + y, height: inner.height.saturating_sub(y), ..inner }, unit, buf);
     }
 
-    /// The mark of a group, in its colour or that of several: a point where nothing of it is drawn.
+    /// The mark of a group, in its own colour or in the joint one; a dot if nothing of it is drawn.
     fn mark(&self, number: usize, group: &StudyGroup, areas: Option<&Areas>) -> Span<'static> {
         let own = ink(self.study.grouping, number, group, self.theme());
         match areas.map_or(Some(own), |areas| areas.drawn_as(own)) {
@@ -466,7 +466,7 @@ impl TimelineView<'_> {
         }
     }
 
-    /// What holds the most at the moment told, by name.
+    /// Lists the names that hold most at the moment shown.
     fn largest(&self, area: Rect, unit: ByteUnit, buf: &mut Buffer) {
         let (theme, study) = (self.theme(), self.study);
         if area.height < 4 || study.grouping == Grouping::Name {
@@ -481,7 +481,7 @@ impl TimelineView<'_> {
             None => &study.at_peak,
         };
         put(area, 1, vec![span(theme, Token::Text, "largest")], buf);
-        // Counts take no more room than the widest of them: the rest is for names.
+        // Counts are as wide as the widest of them; the rest is for names.
         let count = |survivor: &Survivor| {
             if survivor.blocks > 1 { format!(" {}×", survivor.blocks) } else { String::new() }
         };
@@ -502,7 +502,7 @@ impl TimelineView<'_> {
         }
     }
 
-    /// What is under way at the moment told, and what the window is.
+    /// The op and phase in progress at the moment shown, and the name of the window.
     fn told_lines(&self, width: usize) -> Vec<String> {
         let study = self.study;
         let mut lines = Vec::new();
@@ -541,7 +541,7 @@ impl TimelineView<'_> {
         order.sort_by_key(|(_, group)| std::cmp::Reverse(group.bytes.get(index).copied().unwrap_or_default()));
         for (number, group) in order {
             let bytes = group.bytes.get(index).copied().unwrap_or_default();
-            // What can't be seen is nothing worth a word.
+            // A group that can't be visible is not worth a word.
             if bytes.get().saturating_mul(400) < peak.get() {
                 continue;
             }
@@ -562,7 +562,7 @@ impl TimelineView<'_> {
     }
 }
 
-/// What fills the area of a group: categories have colours of their own, others take them in turn.
+/// The ink of a group's area. Categories have their own colours; other groups use the colours in turn.
 fn ink(grouping: Grouping, index: usize, group: &StudyGroup, theme: &Theme) -> Ink {
     const LETTERS: [&str; 16] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p"];
     if grouping == Grouping::Category {

@@ -1,4 +1,4 @@
-//! The blocks: what is selected, how close the map is looked at, what blocks are told apart by, and which are looked for.
+//! The state of Blocks: the selection, the zoom, the colouring, and the filter.
 
 mod action;
 mod jumps;
@@ -22,25 +22,25 @@ use order::SegmentOrder;
 pub(crate) use selection::SelectedPart;
 pub use selection::Selection;
 
-/// What the blocks remember.
+/// The state of Blocks.
 #[derive(Clone, Debug, Default)]
 pub struct BlocksState {
-    /// What blocks are told apart by.
+    /// The property by which blocks are coloured.
     pub coloring: Coloring,
-    /// How segments are sorted.
+    /// The order of segments.
     pub order: SegmentOrder,
-    /// Bytes of a cell; `None`: so many that all segments are seen.
+    /// Bytes per cell; `None` for the scale that shows all segments.
     pub scale: Option<u64>,
-    /// What is selected.
+    /// The selection.
     pub selected: Option<Selection>,
-    /// What is looked for.
+    /// The filter.
     pub filter: Arc<str>,
-    /// The jump that selected it: repeated, it goes on.
+    /// The jump that made the selection; repeating it moves on.
     jump: Option<BlocksAction>,
-    /// The first row to show, where something was to be brought into view.
+    /// The first row to show, after something was brought into view.
     scroll: Option<usize>,
     survey: RefCell<Survey>,
-    /// The maps of the segments and of a ghost's, as they were drawn last.
+    /// The last plans of the maps of the segments and of a ghost's segments.
     plans: KeptPlans,
     plans_beside: KeptPlans,
 }
@@ -52,8 +52,8 @@ impl BlocksState {
         self.survey.borrow()
     }
 
-    /// Where the segments are drawn in a map of so many cells and rows; beside one of the same size of a `ghost`, on a scale on
-    /// which both fit.
+    /// The places of the segments in a map of this size; with a `ghost` beside it in a map of the same size, at a scale
+    /// at which both fit.
     pub(crate) fn plan(
         &self,
         view: &View,
@@ -78,7 +78,7 @@ impl BlocksState {
         if beside > wanted.scale { plan(Some(beside)) } else { wanted }
     }
 
-    /// Where a ghost's segments are drawn beside [`Self::plan`].
+    /// The places of a ghost's segments beside [`Self::plan`].
     pub(crate) fn plan_beside(
         &self,
         view: &View,
@@ -99,7 +99,7 @@ impl BlocksState {
         self.plans_beside.plan(&ghost.segments, key, size, scale)
     }
 
-    /// Segments in the order in which they are drawn.
+    /// The segments in drawing order.
     pub(crate) fn ordered(&self, view: &View, survey: &Survey) -> Vec<usize> {
         self.plans.drawn(&view.segments, self.key(survey))
     }
@@ -112,7 +112,7 @@ impl BlocksState {
         }
     }
 
-    /// What the selection is; `None` where nothing is selected, or where nothing lies there any more.
+    /// What is selected; `None` if nothing is selected, or nothing lies there any more.
     pub(crate) fn picked(&self, segments: &[SegmentView]) -> Option<SelectedPart> {
         let Selection { address, whole } = self.selected?;
         let segment = SegmentView::around(segments, address)?;
@@ -120,12 +120,12 @@ impl BlocksState {
         Some(SelectedPart { segment, part })
     }
 
-    /// The first row to show, once after something was brought into view.
+    /// The first row to show, returned once after something was brought into view.
     pub(crate) fn take_scroll(&mut self) -> Option<usize> {
         self.scroll.take()
     }
 
-    /// Does it; says where the cursor is to go, if anywhere.
+    /// Performs an action. Returns where to move the cursor, if anywhere.
     pub(super) fn act(&mut self, action: BlocksAction, seen: ActionInput<'_>) -> Option<Move> {
         let repeated = self.jump == Some(action);
         match action {
@@ -165,7 +165,7 @@ impl BlocksState {
         let part = |address: Address| Selection { address, whole: false };
         match action {
             BlocksAction::Next => {
-                // The first block of a segment that is selected as a whole begins where that does.
+                // If a whole segment is selected, the search starts at its beginning, before its first block.
                 let from =
                     self.selected.map_or(0, |selected| selected.address.0.saturating_add(u64::from(!selected.whole)));
                 next_block(segments, from, accepts).or_else(|| next_block(segments, 0, accepts)).map(part)
@@ -185,7 +185,7 @@ impl BlocksState {
             }
             BlocksAction::NextSegment | BlocksAction::PreviousSegment => {
                 let plan = self.plan(view, seen.ghost, &survey, seen.map);
-                // As they are drawn, where they are.
+                // In the drawing order, if they are drawn.
                 let order = if plan.rows > 0 { plan.order().collect() } else { self.ordered(view, &survey) };
                 let picked = self.picked(segments).and_then(|picked| order.iter().position(|at| *at == picked.segment));
                 let next = match (picked, action) {
@@ -202,7 +202,7 @@ impl BlocksState {
         }
     }
 
-    /// What is drawn in a cell: of several blocks first the one with most bytes there, then one after the other.
+    /// The block drawn in a cell: of several, first the one with most bytes there, then the others in turn.
     fn in_cell(&self, column: u16, row: u16, seen: ActionInput<'_>, survey: &Survey) -> Option<Address> {
         let plan = self.plan(seen.shown, seen.ghost, survey, seen.map);
         let first = seen.scroll.min(plan.rows.saturating_sub(seen.map.1));
@@ -216,7 +216,7 @@ impl BlocksState {
         map::largest(&drawn).or_else(|| cell.first())
     }
 
-    /// Looks closer or from further away; what is selected, or else what stands at the top, stays in its row.
+    /// Zooms in or out. The selection, or else what is at the top, stays in its row.
     fn zoom(&mut self, action: BlocksAction, seen: ActionInput<'_>) {
         let height = seen.map.1;
         let view = seen.shown;
@@ -247,7 +247,7 @@ impl BlocksState {
         });
     }
 
-    /// Brings what is selected into view.
+    /// Brings the selection into view.
     fn reveal(&mut self, seen: ActionInput<'_>) {
         let height = seen.map.1;
         let segments = seen.shown.segments.as_slice();

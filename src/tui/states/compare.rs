@@ -1,27 +1,27 @@
-//! The comparison: which configuration is looked at, and which one the others are compared with.
+//! The state of the comparison: the selected configuration, and the baseline.
 
 use std::sync::Arc;
 
 use crate::model::Configuration;
 use crate::source::{Move, Picture};
 
-/// What the comparison's own keys and clicks ask for.
+/// An action of the comparison's own keys and clicks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompareAction {
-    /// Select a configuration so many places further on.
+    /// Select the configuration this many places further on.
     Row(i8),
-    /// Select the configuration at a place.
+    /// Select the configuration with this index.
     Select(usize),
-    /// Compare all others with the one selected.
+    /// Make the selected one the baseline.
     Baseline,
-    /// Move the cursor to where the one selected began.
+    /// Move the cursor to the beginning of the selected one.
     Go,
-    /// Take the file of the one selected away.
+    /// Remove the file of the selected one.
     TakeAway,
 }
 
 impl CompareAction {
-    /// The word by which settings name it; empty for what only the mouse asks for.
+    /// The word for it in settings; empty for actions that only the mouse has.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -40,35 +40,35 @@ impl CompareAction {
     }
 }
 
-/// Configurations of another file.
+/// The configurations of another file.
 #[derive(Clone, Debug)]
 pub struct OtherFile {
-    /// What it is called.
+    /// The file's name.
     pub name: Arc<str>,
     /// Its configurations.
     pub all: Vec<Arc<Configuration>>,
 }
 
-/// A configuration, as others may come and go: of the run by where it began, of another file by its place there.
+/// Identifies a configuration while others come and go: of the run by its beginning, of another file by its index there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ConfigurationKey {
     Own(u64),
     Of(usize, usize),
 }
 
-/// What the comparison remembers.
+/// The state of the comparison.
 #[derive(Clone, Debug, Default)]
 pub struct CompareState {
-    /// The one that is looked at; else the newest of the run.
+    /// The selected configuration; otherwise the newest of the run.
     selected: Option<ConfigurationKey>,
-    /// The one that all others are compared with; else the first.
+    /// The baseline; otherwise the first configuration.
     baseline: Option<ConfigurationKey>,
-    /// What is compared with the run.
+    /// The files to compare with the run.
     pub others: Vec<OtherFile>,
 }
 
 impl CompareState {
-    /// All configurations with the names of their files; `own` are the run's, and come first.
+    /// All configurations with the names of their files. `own` are the run's, and come first.
     #[must_use]
     pub fn all(&self, own: &[Arc<Configuration>]) -> Vec<(Option<Arc<str>>, Arc<Configuration>)> {
         let others = self
@@ -78,22 +78,22 @@ impl CompareState {
         own.iter().map(|one| (None, Arc::clone(one))).chain(others).collect()
     }
 
-    /// The configuration that is looked at, by its place in all; `None`: there is none.
+    /// The index of the selected configuration; `None` if there are none.
     #[must_use]
     pub fn selected(&self, own: &[Arc<Configuration>]) -> Option<usize> {
-        // The newest of the run; where that is all of it, and what others are compared with, the first beside it.
+        // The newest of the run; if the run has only the baseline, the first of the other files.
         let place = if own.len() == 1 && self.baseline(own) == Some(0) { 1 } else { own.len().saturating_sub(1) };
         let newest = self.count(own).checked_sub(1).map(|last| place.min(last));
         self.place_of(self.selected, own).or(newest)
     }
 
-    /// The configuration that all others are compared with, by its place in all; `None`: there is none.
+    /// The index of the baseline; `None` if there are no configurations.
     #[must_use]
     pub fn baseline(&self, own: &[Arc<Configuration>]) -> Option<usize> {
         self.place_of(self.baseline, own).or(if self.count(own) > 0 { Some(0) } else { None })
     }
 
-    /// Does it; says where the cursor is to go, if anywhere.
+    /// Performs an action. Returns where to move the cursor, if anywhere.
     pub fn act(&mut self, action: CompareAction, picture: &Picture) -> Option<Move> {
         let own = &*picture.configurations;
         let selected = self.selected(own)?;

@@ -1,4 +1,4 @@
-//! The Lab: how close its history is looked at, and the moments that its charts' columns stand for.
+//! The state of the Lab: the zoom of its history, and the moments of its charts' columns.
 
 use std::cell::{Ref, RefCell};
 use std::sync::Arc;
@@ -7,26 +7,26 @@ use crate::drawing::map::{Coloring, KeptPlans, KeptStrips, Plan, Survey};
 use crate::model::{History, Profile, SegmentView, View};
 use crate::source::{Move, Picture};
 
-/// The most steps of a column of the history, as a power of two.
+/// The most steps per column of the history, as a power of two.
 const FURTHEST: usize = 40;
 
-/// What the Lab's own keys and clicks ask for.
+/// An action of the Lab's own keys and clicks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LabAction {
     /// Fewer steps per column of the history.
     ZoomIn,
     /// More steps per column of the history.
     ZoomOut,
-    /// Move the cursor to a column of the history: so many of so many.
+    /// Move the cursor to a column of the history: its index, and the number of columns.
     HistoryColumn(u16, u16),
-    /// Move the cursor to a column of the step's curve: so many of so many.
+    /// Move the cursor to a column of the step's curve: its index, and the number of columns.
     StepColumn(u16, u16),
-    /// Show what is drawn in a cell of the map on Blocks, by its column and row.
+    /// Show the content of a cell of the map on Blocks, by column and row.
     Cell(u16, u16),
 }
 
 impl LabAction {
-    /// The word by which settings name it; empty for what only the mouse asks for.
+    /// The word for it in settings; empty for actions that only the mouse has.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -37,22 +37,22 @@ impl LabAction {
     }
 }
 
-/// What the Lab remembers.
+/// The state of the Lab.
 #[derive(Clone, Debug, Default)]
 pub struct LabState {
-    /// Steps per column of the history as a power of two; `None`: all that there are.
+    /// Steps per column of the history as a power of two; `None` to show all steps.
     pub zoom: Option<usize>,
-    /// The map of all segments, as it was drawn last.
+    /// The last plan of the map of all segments.
     plans: KeptPlans,
     pub(crate) strips: KeptStrips,
     /// Its blocks by age, while something leaks.
     ages: RefCell<Survey>,
 }
 
-/// Cells that a column of the history takes of `width`. One, while steps go by; of a run that has ended, or stands, few columns take half
-/// of the width, or all where that is little.
+/// How many of `width` cells a column of the history takes: one while steps go by; in a run that has ended or stands
+/// still, so many that few columns take half of the width, or all of it if that is little.
 pub(crate) fn cells_of_column(picture: &Picture, columns: usize, width: usize) -> usize {
-    /// A wider one would be taken for several steps.
+    /// A wider column would be mistaken for several steps.
     const MOST: usize = 8;
     const LITTLE: usize = 40;
     let room = if width < LITTLE { width } else { width / 2 };
@@ -60,7 +60,7 @@ pub(crate) fn cells_of_column(picture: &Picture, columns: usize, width: usize) -
 }
 
 impl LabState {
-    /// Does it, with so many columns of history in the last frame; says where the cursor is to go, if anywhere.
+    /// Performs an action, given the number of history columns in the last frame. Returns where to move the cursor, if anywhere.
     pub fn act(&mut self, action: LabAction, picture: &Picture, columns: usize) -> Option<Move> {
         let whole = || picture.history.level_of_run(columns.max(1));
         match action {
@@ -69,29 +69,29 @@ impl LabState {
                 None
             }
             LabAction::ZoomOut => {
-                // All that there are is as far as it goes, and stays so as the run grows.
+                // The furthest zoom shows all steps, and continues to do so as the run grows.
                 self.zoom = self.zoom.map(|level| level + 1).filter(|&level| level < whole().min(FURTHEST));
                 None
             }
             LabAction::HistoryColumn(column, of) => self.history_column(picture, column, of),
             LabAction::StepColumn(column, of) => step_column(picture, column, of),
-            // Another screen shows it.
+            // Another screen shows the cell.
             LabAction::Cell(..) => None,
         }
     }
 
-    /// Where all segments are drawn in so many columns and rows, those of a stream's pool by size.
+    /// The places of all segments in a map of this size, sorted by size within each stream's pool.
     pub(crate) fn overview(&self, segments: &[SegmentView], cells: (usize, usize)) -> Arc<Plan> {
         self.plans.plan(segments, |_, segment| u64::MAX - segment.size.get(), cells, None)
     }
 
-    /// How old the blocks of all segments are.
+    /// The ages of the blocks in all segments.
     pub(crate) fn ages(&self, view: &View, history: &History) -> Ref<'_, Survey> {
         self.ages.borrow_mut().update(view, history, Coloring::Age, &Arc::default());
         self.ages.borrow()
     }
 
-    /// The moment that a column of the history stands for.
+    /// The moment of a column of the history.
     fn history_column(&self, picture: &Picture, column: u16, of: u16) -> Option<Move> {
         let level = self.zoom.unwrap_or_else(|| picture.history.level_of_run(usize::from(of)));
         let page = picture.history.page(level, usize::from(of));
@@ -100,7 +100,7 @@ impl LabState {
     }
 }
 
-/// The moment that a column of the step's curve stands for.
+/// The moment of a column of the step's curve.
 fn step_column(picture: &Picture, column: u16, of: u16) -> Option<Move> {
     let profile = picture.shown_step()?;
     let event = u128::from(column) * u128::from(profile.events) / u128::from(of.max(1));
@@ -129,7 +129,7 @@ mod tests {
     fn the_history_zooms_in_and_out_to_the_whole_run_and_stays_where_it_was_put() {
         let run = run();
         let mut state = LabState::default();
-        // 5 columns: 8 steps to each.
+        // 5 columns with 8 steps each.
         let mut zoomed = |action, times| {
             for _ in 0..times {
                 assert_eq!(state.act(action, &run, 5), None);

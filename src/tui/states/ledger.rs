@@ -1,4 +1,4 @@
-//! The ledger: which events its charts show, which finding is looked at, and the totals of its pools.
+//! The state of the ledger: the window of its charts, the selected finding, and the sums of pools.
 
 use std::cell::RefCell;
 use std::mem::{Discriminant, discriminant};
@@ -7,25 +7,25 @@ use std::sync::Arc;
 use crate::model::{Evidence, Finding, Grouping, PoolTotals, Remedy, SegmentView, StrandingSegment};
 use crate::source::{Move, Picture, StudyRequest, Window};
 
-/// What the ledger's own keys and clicks ask for.
+/// An action of the ledger's own keys and clicks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LedgerAction {
-    /// The step around the cursor, or all that is kept.
+    /// Switch between the step around the cursor and everything that is kept.
     Window,
-    /// Select a finding so many places further on.
+    /// Select the finding this many places further on.
     Finding(i8),
-    /// Select the finding at a place.
+    /// Select the finding with this index.
     Select(usize),
-    /// The next thing that can be done about the finding selected.
+    /// Choose the next remedy of the selected finding.
     NextRemedy,
-    /// Move the cursor to where the finding selected can be seen.
+    /// Move the cursor to the place of the selected finding.
     Go,
-    /// Move the cursor to where most is reserved in the window.
+    /// Move the cursor to the highest reserved bytes in the window.
     Peak,
 }
 
 impl LedgerAction {
-    /// The word by which settings name it; empty for what only the mouse asks for.
+    /// The word for it in settings; empty for actions that only the mouse has.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -45,19 +45,19 @@ impl LedgerAction {
     }
 }
 
-/// What the ledger remembers.
+/// The state of the ledger.
 #[derive(Clone, Debug, Default)]
 pub struct LedgerState {
-    /// The step around the cursor, or all that is kept.
+    /// True to show everything that is kept, false for the step around the cursor.
     pub whole: bool,
-    /// The finding selected, by what it is about: figures and order change while a lab runs.
+    /// The kind of the selected finding, because figures and order change while a lab runs.
     selected: Option<Discriminant<Evidence>>,
-    /// Which of its remedies is meant.
+    /// The index of the chosen remedy.
     remedy: usize,
     summed: SumCache,
 }
 
-/// The sums of the segments that were drawn last: while the segments stay the same, they are not added up again.
+/// The sums of the last segments, which are reused while the segments stay the same.
 #[derive(Clone, Debug, Default)]
 struct SumCache(RefCell<(Arc<Vec<SegmentView>>, Arc<LedgerSums>)>);
 
@@ -66,12 +66,12 @@ struct SumCache(RefCell<(Arc<Vec<SegmentView>>, Arc<LedgerSums>)>);
 pub(crate) struct LedgerSums {
     /// By pool and stream.
     pub pools: Vec<PoolTotals>,
-    /// Those that strand most, the worst first.
+    /// The segments that strand most, the worst first.
     pub worst: Vec<StrandingSegment>,
 }
 
 impl LedgerSums {
-    /// More of the worst than a screen has rows for.
+    /// More of the worst segments than a screen has rows for.
     const WORST: usize = 64;
 
     fn of(segments: &[SegmentView]) -> Self {
@@ -80,26 +80,26 @@ impl LedgerSums {
 }
 
 impl LedgerState {
-    /// What it wants to have studied.
+    /// The study that it wants.
     pub fn wanted(&self) -> StudyRequest {
         let window = if self.whole { Window::Run } else { Window::Step };
         StudyRequest { window, grouping: Grouping::Category }
     }
 
-    /// The finding that is looked at, by its place; the first where that one is no more. `None`: there are none.
+    /// The index of the selected finding; the first if that one no longer exists. `None` if there are no findings.
     #[must_use]
     pub fn selected(&self, findings: &[Finding]) -> Option<usize> {
         let is_meant = |finding: &Finding| Some(discriminant(&finding.evidence)) == self.selected;
         findings.iter().position(is_meant).or(if findings.is_empty() { None } else { Some(0) })
     }
 
-    /// Which of its remedies is meant, by its place; `None` where nothing can be done about it.
+    /// The index of the chosen remedy; `None` if there is no remedy.
     #[must_use]
     pub fn meant(&self, finding: &Finding) -> Option<usize> {
         self.remedy.checked_rem(finding.remedies.len())
     }
 
-    /// What is to be done about the finding that is looked at.
+    /// The chosen remedy of the selected finding.
     #[must_use]
     pub fn remedy<'a>(&self, findings: &'a [Finding]) -> Option<&'a Remedy> {
         let finding = findings.get(self.selected(findings)?)?;
@@ -115,7 +115,7 @@ impl LedgerState {
         Arc::clone(&kept.1)
     }
 
-    /// Does it; says where the cursor is to go, if anywhere.
+    /// Performs an action. Returns where to move the cursor, if anywhere.
     pub fn act(&mut self, action: LedgerAction, picture: &Picture) -> Option<Move> {
         let findings = &*picture.findings();
         match action {
@@ -133,7 +133,7 @@ impl LedgerState {
             LedgerAction::Go => {
                 let finding = findings.get(self.selected(findings)?)?;
                 let position = finding.position?;
-                // A failure is known behind its event only.
+                // A failure is known only after its event.
                 let failed = matches!(finding.evidence, Evidence::OutOfMemory { .. });
                 return Some(Move::To(position + u64::from(failed)));
             }

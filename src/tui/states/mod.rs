@@ -1,4 +1,4 @@
-//! What each screen remembers between frames, and how its own keys and clicks change that: a file for each screen.
+//! What each screen remembers between frames, and how its own keys and clicks change that. One file per screen.
 
 mod blocks;
 mod compare;
@@ -25,35 +25,35 @@ pub(crate) use stacks::{StackRow, StackTree};
 pub use stacks::{StacksAction, StacksState};
 pub use timeline::{TimelineAction, TimelineState};
 
-/// What a key or a click of one screen asks for.
+/// An action of one screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScreenAction {
-    /// Of the Lab.
+    /// An action of the Lab.
     Lab(LabAction),
-    /// Of the blocks.
+    /// An action of Blocks.
     Blocks(BlocksAction),
-    /// Of the timeline.
+    /// An action of the timeline.
     Timeline(TimelineAction),
-    /// Of the ops.
+    /// An action of Ops.
     Ops(OpsAction),
-    /// Of the comparison.
+    /// An action of the comparison.
     Compare(CompareAction),
-    /// Of the ledger.
+    /// An action of the ledger.
     Ledger(LedgerAction),
-    /// Of the stacks.
+    /// An action of Stacks.
     Stacks(StacksAction),
 }
 
-/// What a person writes words to look for.
+/// What a filter applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup {
     /// Blocks.
     Blocks,
-    /// Branches of the tree of stacks.
+    /// Branches of the tree on Stacks.
     Stacks,
 }
 
-/// What screens remember.
+/// The states of all screens.
 #[derive(Clone, Debug, Default)]
 pub struct ScreenStates {
     /// The Lab.
@@ -72,11 +72,11 @@ pub struct ScreenStates {
     pub stacks: StacksState,
 }
 
-/// What a screen wants studied of the run, given where its picture is; `None`: nothing.
+/// The study that a screen wants for a picture; `None` for no study.
 pub type Wants = fn(&mut ScreenStates, &Picture) -> Option<StudyRequest>;
 
 impl ScreenAction {
-    /// The word by which settings name it; empty for what only the mouse asks for.
+    /// The word for it in settings; empty for actions that only the mouse has.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -92,7 +92,7 @@ impl ScreenAction {
 }
 
 impl ScreenStates {
-    /// What is looked for.
+    /// The current filter.
     #[must_use]
     pub fn looked_for(&self, of: Lookup) -> &str {
         match of {
@@ -101,7 +101,7 @@ impl ScreenStates {
         }
     }
 
-    /// Looks for something else.
+    /// Sets the filter.
     pub fn look_for(&mut self, of: Lookup, text: Arc<str>) {
         match of {
             Lookup::Blocks => self.blocks.filter = text,
@@ -109,12 +109,12 @@ impl ScreenStates {
         }
     }
 
-    /// The first row to show, once after something was brought into view.
+    /// The first row to show, returned once after something was brought into view.
     pub(crate) fn take_scroll(&mut self) -> Option<usize> {
         self.blocks.take_scroll().or_else(|| self.stacks.take_scroll())
     }
 
-    /// Does what is asked of one screen; says where the cursor is to go, if anywhere.
+    /// Performs a screen's action. Returns where to move the cursor, if anywhere.
     pub fn act(&mut self, action: ScreenAction, seen: ActionInput<'_>) -> Option<Move> {
         match action {
             ScreenAction::Lab(action) => self.lab.act(action, seen.picture, seen.history_columns),

@@ -1,25 +1,25 @@
-//! The ops: what the rows of their table are, in which order, and what is compared with what.
+//! The state of Ops: the rows of its table, their order, and the comparison with a tag.
 
 use crate::model::{Grouping, OpTotals, Sort};
 use crate::source::{Move, Picture, StudyRequest, Window};
 
-/// What the ops' own keys and clicks ask for.
+/// An action of Ops' own keys and clicks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpsAction {
-    /// Rows of the next kind.
+    /// Show the next kind of rows.
     Totals,
-    /// The next order.
+    /// Sort by the next figure.
     Sort,
-    /// The step around the cursor, or all that is kept.
+    /// Switch between the step around the cursor and everything that is kept.
     Window,
-    /// Set a tag at the cursor, or take it away: what survived since is told.
+    /// Set a tag at the cursor, or remove it. What survived since the tag is listed.
     Tag,
-    /// Move the cursor to where the window is fullest.
+    /// Move the cursor to the peak of the window.
     Peak,
 }
 
 impl OpsAction {
-    /// The word by which settings name it; empty for what only the mouse asks for.
+    /// The word for it in settings; empty for actions that only the mouse has.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -32,23 +32,23 @@ impl OpsAction {
     }
 }
 
-/// What the ops remember.
+/// The state of Ops.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OpsState {
-    /// What the rows are.
+    /// The kind of rows.
     pub totals: OpTotals,
-    /// In their place, what each module's forward puts out.
+    /// True to show the outputs of modules instead.
     pub forward: bool,
-    /// Their order.
+    /// The figure by which rows are sorted.
     pub sort: Sort,
-    /// The step around the cursor, or all that is kept.
+    /// True to show everything that is kept, false for the step around the cursor.
     pub whole: bool,
-    /// Events before the moment with which the present one is compared.
+    /// The number of events before the tagged moment, which is compared with the present one.
     pub tag: Option<u64>,
 }
 
 impl OpsState {
-    /// What it wants to have studied.
+    /// The study that it wants.
     pub fn wanted(&self, picture: &Picture) -> StudyRequest {
         let here = picture.place();
         let window = match self.tag {
@@ -59,7 +59,7 @@ impl OpsState {
         StudyRequest { window, grouping: Grouping::Category }
     }
 
-    /// Does it; says where the cursor is to go, if anywhere.
+    /// Performs an action. Returns where to move the cursor, if anywhere.
     pub fn act(&mut self, action: OpsAction, picture: &Picture) -> Option<Move> {
         match action {
             OpsAction::Totals if self.forward => (self.forward, self.totals) = (false, OpTotals::ALL[0]),

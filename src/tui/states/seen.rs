@@ -1,23 +1,23 @@
-//! What a screen's own action may look at.
+//! The input of a screen's own actions.
 
 use crate::model::{Occupancy, View};
 use crate::source::Picture;
 
-/// What a screen's own action may look at.
+/// The input of a screen's own action.
 #[derive(Clone, Copy, Debug)]
 pub struct ActionInput<'a> {
     /// The source at its cursor.
     pub picture: &'a Picture,
     /// The view whose blocks are drawn.
     pub shown: &'a View,
-    /// Where the memory of a ghost stands then.
+    /// The ghost's memory at that moment.
     pub ghost: Option<&'a Occupancy>,
-    /// Columns of the history in the last frame.
+    /// The number of history columns in the last frame.
     pub history_columns: usize,
-    /// Cells of a row of the map of blocks in the last frame, and rows that were seen.
+    /// The size of the block map in the last frame: cells per row, and visible rows.
     pub map: (usize, usize),
-    /// Rows of what scrolls in all, and how many were seen in the last frame.
+    /// The number of rows that scroll, and how many were visible in the last frame.
     pub rows: (usize, usize),
-    /// The first row of what scrolls.
+    /// The first visible row.
     pub scroll: usize,
 }

@@ -1,4 +1,4 @@
-//! The stacks: what the levels of the tree are, where it is looked into, what is selected and what is looked for.
+//! The state of Stacks: the levels of the tree, the zoom, the selection, and the filter.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -11,33 +11,33 @@ use crate::model::{Flame, Names, Node, SegmentView, Shape, Stacks, Tags, View};
 use crate::recording::Direction;
 use crate::source::{Cursor, Landmark, Move};
 
-/// What the stacks' own keys and clicks ask for.
+/// An action of Stacks' own keys and clicks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StacksAction {
     /// Select the next row.
     Next,
-    /// Select the row before.
+    /// Select the previous row.
     Previous,
-    /// Select the next of those that are part of the same.
+    /// Select the next sibling.
     NextSibling,
-    /// Select the one before.
+    /// Select the previous sibling.
     PreviousSibling,
-    /// Look into what is selected.
+    /// Zoom into the selected node.
     Into,
-    /// Look at what it is part of.
+    /// Zoom out to the parent.
     Out,
-    /// Select a node by its place; where it is selected, look into it.
+    /// Select the node with this index; if it is already selected, zoom into it.
     Pick(u32),
-    /// The next kind of levels.
+    /// Show the next kind of levels.
     Shape,
     /// Move the cursor to the peak, or back to where it was.
     Peak,
-    /// Look at all; where that is so, look for nothing.
+    /// Zoom out to the root; if that is so, clear the filter.
     Leave,
 }
 
 impl StacksAction {
-    /// The word by which settings name it; empty for what only the mouse asks for.
+    /// The word for it in settings; empty for actions that only the mouse has.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -55,30 +55,30 @@ impl StacksAction {
     }
 }
 
-/// The keys that lead from the root of a tree to one of its nodes.
+/// The keys on the path from a tree's root to a node.
 type NodePath = Vec<Arc<str>>;
 
-/// What the stacks remember.
+/// The state of Stacks.
 #[derive(Clone, Debug, Default)]
 pub struct StacksState {
-    /// What the levels are.
+    /// The kind of levels.
     pub shape: Shape,
-    /// What is looked for.
+    /// The filter.
     pub search: Arc<str>,
-    /// The words of a person for blocks.
+    /// A person's tags for blocks.
     pub tags: Tags,
     zoom: NodePath,
     selected: NodePath,
-    /// The file that the selected frame lies in.
+    /// The file of the selected frame.
     file: Option<Arc<str>>,
-    /// Where the cursor was before it was moved to the peak.
+    /// The cursor before it was moved to the peak.
     before: Option<Cursor>,
-    /// The first row to show, where something was to be brought into view.
+    /// The first row to show, after something was brought into view.
     scroll: Option<usize>,
     kept: RefCell<Option<LastTree>>,
 }
 
-/// The last tree, and what it was made of.
+/// The last tree, and its inputs.
 #[derive(Clone, Debug)]
 struct LastTree {
     segments: Arc<Vec<SegmentView>>,
@@ -98,16 +98,16 @@ impl LastTree {
     }
 }
 
-/// A tree as it is looked at: nodes by their places.
+/// A tree with its zoom and selection, with nodes by index.
 #[derive(Clone, Debug)]
 pub(crate) struct StackTree {
     /// The tree.
     pub flame: Arc<Flame>,
-    /// What is looked into.
+    /// The zoomed node.
     pub zoom: usize,
-    /// What is selected.
+    /// The selected node.
     pub selected: usize,
-    /// The rows of the table, `zoom` first.
+    /// The rows of the table, with `zoom` first.
     pub rows: Vec<StackRow>,
 }
 
@@ -116,29 +116,29 @@ pub(crate) struct StackTree {
 pub(crate) enum StackRow {
     /// A node.
     Node(usize),
-    /// The parts of a node behind so many of them, summed up.
+    /// The sum of a node's children after the first `shown`.
     Rest { of: usize, shown: usize },
 }
 
-/// Whether a part is about as large as the largest: the layers of a model differ by what a workspace happens to lie in.
+/// True if a child is about as large as the largest: layers of a model differ by the workspaces that happen to be in them.
 fn are_alike(bytes: u64, most: u64) -> bool {
     bytes.abs_diff(most) <= most / 16
 }
 
 impl StackTree {
-    /// Rows beyond this many have no row.
+    /// The most rows.
     const ROWS: usize = 2000;
 
-    /// The row of what is selected.
+    /// The row of the selection.
     pub fn row(&self) -> usize {
         self.rows.iter().position(|row| *row == StackRow::Node(self.selected)).unwrap_or(0)
     }
 
-    /// Nodes whose parts have rows where so many rows are seen, and how many of them: what leads to the selected one, then the largest
-    /// first, as long as all of their parts fit; parts that are about as large in the order in which they stand. The last one has as many as
-    /// there is room for, and a row for the rest.
+    /// The nodes whose children have rows when `seen` rows are visible, and how many of the children: the path to the
+    /// selection, then the largest nodes first, as long as all of their children fit. Children of about equal size keep
+    /// their order. The last node shows as many as fit, and a row for the rest.
     fn opened(&self, seen: usize) -> HashMap<usize, usize> {
-        /// Rows from which on a part of what a node holds is worth opening it.
+        /// The fewest rows worth opening a node for a part of its children.
         const SOME: usize = 4;
         let children = |node: usize| self.flame.get(node).map_or(&[][..], |node| &node.children);
         let bytes = |node: usize| self.flame.get(node).map_or(0, |node| node.bytes.get());
@@ -166,7 +166,7 @@ impl StackTree {
         closed.extend(forced);
         while let Some((_, Reverse((_, node)))) = closed.pop() {
             let (all, left) = (children(node).len(), seen.saturating_sub(rows));
-            // One of many layers that are alike stands for all of them.
+            // One of many similar layers represents all of them.
             if self.has_layers_alike(node) && left >= 2 {
                 rows += 1;
                 open(node, 1, &mut rows, &mut closed);
@@ -182,9 +182,9 @@ impl StackTree {
         opened
     }
 
-    /// The parts of a node are numbered layers that hold about as much each.
+    /// True if the children of a node are numbered layers of about equal size.
     pub fn has_layers_alike(&self, node: usize) -> bool {
-        /// Fewer have a row each.
+        /// Fewer layers have a row each.
         const MANY: usize = 4;
         let parts = || {
             let children = self.flame.get(node).map_or(&[][..], |node| &node.children);
@@ -195,18 +195,18 @@ impl StackTree {
         parts().count() >= MANY && parts().all(is_layer)
     }
 
-    /// Bytes below which a node has no rows for its parts.
+    /// A node with less than this many bytes has no rows for its children.
     fn least(&self) -> u64 {
         self.flame.get(self.zoom).map_or(0, |zoom| zoom.bytes.get() / 100)
     }
 
-    /// What is selected is part of a node.
+    /// True if the selection is below a node.
     pub fn leads_to_selected(&self, node: usize) -> bool {
         let parent = |of: &usize| self.flame.get(*of).and_then(|node| node.parent);
         std::iter::successors(parent(&self.selected), parent).any(|part| part == node)
     }
 
-    /// Adds a row for each part of a node, and for theirs; of those of which only some have rows, `opened` says how many.
+    /// Adds a row for each child of a node, and for their children. `is_open` says how many children have rows.
     fn add_rows(&mut self, of: usize, is_open: &dyn Fn(&Self, usize) -> usize) {
         let flame = Arc::clone(&self.flame);
         let children = flame.get(of).map_or(&[][..], |node| &node.children);
@@ -225,7 +225,7 @@ impl StackTree {
 }
 
 impl StacksState {
-    /// The tree of a view, as it is looked at where so many rows are seen.
+    /// The tree of a view with its zoom and selection, for `seen` visible rows.
     pub(crate) fn looked(&self, view: &View, seen: usize) -> StackTree {
         let flame = self.flame(view);
         let zoom = flame.find(&self.zoom);
@@ -233,9 +233,9 @@ impl StacksState {
         let mut looked = StackTree { flame, zoom, selected, rows: vec![StackRow::Node(zoom)] };
         let least = looked.least();
         match self.shape {
-            // Who called a line is told of one alone.
+            // The callers of a line are shown only for the zoomed line.
             Shape::Line => looked.add_rows(zoom, &|_, node| if node == zoom { usize::MAX } else { 0 }),
-            // Layers are many and alike: where not all are seen they would drown the others.
+            // Layers are many and similar. If not all are visible, they would hide everything else.
             Shape::Tree if !looked.flame.stacks => {
                 let opened = looked.opened(seen);
                 looked.add_rows(zoom, &|_, node| opened.get(&node).copied().unwrap_or(0));
@@ -251,7 +251,7 @@ impl StacksState {
         looked
     }
 
-    /// The tree of a view; that of the last frame where it is still the same.
+    /// The tree of a view, reused from the last frame if it is still the same.
     pub(crate) fn flame(&self, view: &View) -> Arc<Flame> {
         let mut kept = self.kept.borrow_mut();
         match &*kept {
@@ -271,12 +271,12 @@ impl StacksState {
         }
     }
 
-    /// The file that the selected frame lies in, whose text is wanted.
+    /// The file of the selected frame, whose text is wanted.
     pub(crate) const fn file(&self) -> Option<&Arc<str>> {
         self.file.as_ref()
     }
 
-    /// Looks for blocks of these lines alone, line by line.
+    /// Filters by these lines, shown line by line.
     pub(crate) fn show_lines(&mut self, lines: &[&str]) {
         *self = Self {
             shape: Shape::Line,
@@ -286,17 +286,17 @@ impl StacksState {
         };
     }
 
-    /// Something is looked into, or looked for.
+    /// True if a node is zoomed, or a filter is set.
     pub(crate) fn is_narrowed(&self) -> bool {
         !self.zoom.is_empty() || !self.search.is_empty()
     }
 
-    /// The first row to show, once after something was brought into view.
+    /// The first row to show, returned once after something was brought into view.
     pub(crate) fn take_scroll(&mut self) -> Option<usize> {
         self.scroll.take()
     }
 
-    /// Does it; says where the cursor is to go, if anywhere.
+    /// Performs an action. Returns where to move the cursor, if anywhere.
     pub(super) fn act(&mut self, action: StacksAction, seen: ActionInput<'_>) -> Option<Move> {
         let to = self.obey(action, seen);
         let looked = self.looked(seen.shown, seen.rows.1);
@@ -313,7 +313,7 @@ impl StacksState {
             state.selected = flame.keys(index);
             state.reveal(seen);
         };
-        // What is summed up is passed.
+        // Rows with sums are skipped.
         let row = |by: isize| {
             let rows = (1..).map(|times| looked.rows.get(looked.row().checked_add_signed(by * times)?).copied());
             rows.take_while(Option::is_some).flatten().find_map(|row| match row {
@@ -376,7 +376,7 @@ impl StacksState {
         }
     }
 
-    /// To where allocated was highest; from there to where the cursor was before.
+    /// Moves to the allocated peak, or from there back to where the cursor was before.
     fn toggle_peak(&mut self, seen: ActionInput<'_>) -> Move {
         let picture = seen.picture;
         if picture.cursor == Cursor::At(picture.view.peak_position) {
@@ -389,7 +389,7 @@ impl StacksState {
         Move::Jump(Landmark::Peak, Direction::Forward)
     }
 
-    /// Brings what is selected into view.
+    /// Brings the selection into view.
     fn reveal(&mut self, seen: ActionInput<'_>) {
         let row = self.looked(seen.shown, seen.rows.1).row();
         let shown = seen.rows.1.max(1);

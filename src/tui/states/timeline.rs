@@ -1,30 +1,30 @@
-//! The step's timeline: which events it shows, and what their memory is told apart by.
+//! The state of the timeline: its window, and the grouping of memory.
 
 use crate::model::{Grouping, Study};
 use crate::source::{Cursor, Move, Picture, StudyRequest, Window};
 
-/// The fewest events of the stream that a window may have.
+/// The fewest events in a window.
 const CLOSEST: u64 = 8;
 
-/// What the timeline's own keys and clicks ask for.
+/// An action of the timeline's own keys and clicks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimelineAction {
-    /// Half as many events, around the cursor.
+    /// Halve the window, around the cursor.
     ZoomIn,
-    /// Twice as many, at last all that are kept.
+    /// Double the window, up to everything that is kept.
     ZoomOut,
-    /// The step around the cursor, or all that is kept.
+    /// Switch between the step around the cursor and everything that is kept.
     Window,
-    /// Tell memory apart by the next of its ways.
+    /// Group memory by the next property.
     Grouping,
-    /// Move the cursor to where the window is fullest.
+    /// Move the cursor to the peak of the window.
     Peak,
-    /// Move the cursor to a column of the chart: so many of so many.
+    /// Move the cursor to a column of the chart: its index, and the number of columns.
     Column(u16, u16),
 }
 
 impl TimelineAction {
-    /// The word by which settings name it; empty for what only the mouse asks for.
+    /// The word for it in settings; empty for actions that only the mouse has.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -38,17 +38,17 @@ impl TimelineAction {
     }
 }
 
-/// What the timeline remembers.
+/// The state of the timeline.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TimelineState {
-    /// Which events it shows.
+    /// The events that it shows.
     pub window: Window,
-    /// What their memory is told apart by.
+    /// The property by which memory is grouped.
     pub grouping: Grouping,
 }
 
 impl TimelineState {
-    /// What it wants to have studied: a window that was zoomed follows a cursor that leaves it.
+    /// The study that it wants. A zoomed window follows a cursor that leaves it.
     pub fn wanted(&mut self, picture: &Picture) -> StudyRequest {
         if let (Window::Range(begin, end), Cursor::At(cursor)) = (self.window, picture.cursor)
             && !(begin..=end).contains(&cursor)
@@ -58,7 +58,7 @@ impl TimelineState {
         StudyRequest { window: self.window, grouping: self.grouping }
     }
 
-    /// Does it; says where the cursor is to go, if anywhere.
+    /// Performs an action. Returns where to move the cursor, if anywhere.
     pub fn act(&mut self, action: TimelineAction, picture: &Picture) -> Option<Move> {
         match action {
             TimelineAction::ZoomIn => self.zoom(picture, |events| (events / 2).max(CLOSEST)),
@@ -90,14 +90,14 @@ impl TimelineState {
     }
 }
 
-/// So many events around one, as far as there are events.
+/// `events` events around a middle one, as far as there are events.
 fn around(middle: u64, events: u64, picture: &Picture) -> Window {
     let (first, end) = (picture.extent.first, picture.extent.end);
     let begin = middle.saturating_sub(events / 2).min(end.saturating_sub(events)).max(first);
     Window::Range(begin, (begin + events).min(end))
 }
 
-/// The moment whose height a column of the chart has.
+/// The moment that determines the height of a chart's column.
 fn moment_of(study: &Study, column: u16, of: u16) -> Option<Move> {
     let index = study.fullest_in(usize::from(column), usize::from(of));
     study.moments.get(index).map(|moment| Move::To(moment.position))

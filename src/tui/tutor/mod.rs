@@ -1,4 +1,4 @@
-//! A lesson beside the lab: its text and its questions in a pane of their own, its actions sent as a person's keys would be.
+//! A lesson beside the lab: its text and questions in a pane, its actions sent like a person's keys.
 
 mod pane;
 mod place;
@@ -22,17 +22,17 @@ use crate::lesson::{Course, Lesson, LessonRuns, Score};
 pub struct Lecture {
     /// The lesson.
     pub lesson: Arc<Lesson>,
-    /// What it runs, at the pace that suits the screen; the first of them is the source's.
+    /// Its runs, at a pace that suits the screen. The first one is the source's.
     pub runs: LessonRuns,
-    /// Who takes it.
+    /// The learner's name.
     pub learner: Arc<str>,
-    /// Keeps how far the learner is; a sentence where that fails.
+    /// Stores the learner's progress. Returns a sentence if that fails.
     pub keep: KeepCourse,
-    /// Steps that were read to their end the last time, and their points; a finished lesson begins at its begin.
+    /// How many steps were completed the last time, and their points. A finished lesson starts from the beginning.
     pub resumes: (usize, Score),
-    /// The lessons after this one, at the same pace, the next one first.
+    /// The lessons after this one, at the same pace, in order.
     pub following: Vec<(Arc<Lesson>, LessonRuns)>,
 }
 
-/// Keeps how far the learner is in a course; a sentence where that fails.
+/// Stores the learner's progress in a course. Returns a sentence if that fails.
 pub type KeepCourse = fn(&Course) -> Option<String>;

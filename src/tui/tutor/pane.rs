@@ -1,4 +1,4 @@
-//! Draws a lesson: its text in a frame, and what stands beside it.
+//! Draws a lesson: its text in a frame, and the panes beside it.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -19,7 +19,7 @@ use crate::tui::panel::Panel;
 use crate::tui::screens::lab;
 use crate::tui::stage::{FrameLayout, Stage};
 
-/// Draws what has a place; notes the lines of the text there are, how many of them are seen, and where panels lie.
+/// Draws everything that has a place. Notes the number of lines, how many are visible, and the panels' areas.
 pub(crate) fn render(
     stage: &Stage<'_>,
     tutor: &Tutor,
@@ -59,7 +59,7 @@ pub(crate) fn render(
     }
 }
 
-/// Draws the text; returns the lines there are, and how many of them are seen.
+/// Draws the text. Returns the number of lines, and how many are visible.
 fn text(stage: &Stage<'_>, tutor: &Tutor, places: &TutorLayout, buf: &mut Buffer) -> (usize, usize) {
     let (theme, course) = (stage.theme, tutor.course());
     let (area, frame) = (places.text, places.frame);
@@ -87,7 +87,7 @@ fn text(stage: &Stage<'_>, tutor: &Tutor, places: &TutorLayout, buf: &mut Buffer
     }
     let lines = lines(stage, tutor, measure(stage, inner.width));
     let rows = inner.height.saturating_sub(1);
-    // Where there is room to spare what can be done stands below the text, not at the far end.
+    // If there is room to spare, the prompt is right below the text, not at the far end.
     let rows =
         if covers || frame == Frame::Box { rows.min(u16::try_from(lines.len() + 1).unwrap_or(u16::MAX)) } else { rows };
     let text = Rect { height: rows, ..inner };
@@ -101,7 +101,7 @@ fn text(stage: &Stage<'_>, tutor: &Tutor, places: &TutorLayout, buf: &mut Buffer
     (all, seen)
 }
 
-/// What a person can do now.
+/// What the learner can do now.
 fn prompt(stage: &Stage<'_>, tutor: &Tutor, more: usize) -> Vec<Span<'static>> {
     let theme = stage.theme;
     let key = |key: &str| span(theme, Token::Key, key.to_owned());

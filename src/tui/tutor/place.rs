@@ -1,4 +1,4 @@
-//! Where a lesson lies on the screen: its text, its steps, the words of the text, and a picture beside them.
+//! The layout of a lesson on the screen: its text, its steps, the words of the text, and a picture beside them.
 //!
 //! ```text
 //!  being read, or asked where the lab would tell       beside the lab
@@ -21,59 +21,59 @@ use crate::tui::hold::Hold;
 use crate::tui::holders;
 use crate::tui::stage::Stage;
 
-/// From this width on the text stands beside the screen.
+/// From this width on the text is beside the screen.
 const WIDE: u16 = 150;
-/// From this width on panes have boxes, and the steps stand beside a text below the screen.
+/// From this width on panes have boxes, and the steps are beside a text below the screen.
 const BOXES: u16 = 100;
-/// Cells of the pane beside the screen, and its share of it in per cent; before an audience it has more of both.
+/// The width of the pane beside the screen, and its share of the screen in per cent. With an audience it has more of both.
 const BESIDE: (u16, u16) = (50, 64);
 const BESIDE_SHARE: u16 = 30;
 const BESIDE_PRESENTED: (u16, u16) = (60, 72);
 const BESIDE_SHARE_PRESENTED: u16 = 40;
-/// Cells of a text that has a page of its own, beside a picture and without one.
+/// The width of a text on its own page, beside a picture and without one.
 const PAGE: u16 = 92;
 const PAGE_ALONE: u16 = 120;
 const PAGE_PRESENTED: u16 = 72;
-/// Cells of the steps beside a text below the screen.
+/// The width of the steps beside a text below the screen.
 const STEPS: u16 = 36;
-/// The least rows of the pane below: a short text does not make it jump.
+/// The fewest rows of the pane below, so that a short text does not make it jump.
 const BELOW: u16 = 9;
-/// Rows of the smallest picture, of the smallest pane of words, and of the smallest pane of steps.
+/// The fewest rows of a picture, of a pane of words, and of a pane of steps.
 const LEAST_PICTURE: u16 = 5;
-/// The most rows of a map of blocks: a higher one shows no more of them.
+/// The most rows of a map of blocks; more would not show more.
 const MOST_MAP: u16 = 36;
 const LEAST_WORDS: u16 = 6;
 const LEAST_STEPS: u16 = 3;
 
-/// What stands beside the text of a lesson that has a page of its own.
+/// What is shown beside the text of a lesson on its own page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Companion {
     /// The lab's own segments and blocks.
     Map,
-    /// What may be seen while a question is open.
+    /// A sketch that may be shown while a question is open.
     Sketch(Sketch),
 }
 
-/// Where everything lies; what has no room is empty.
+/// The areas of a lesson; areas without room are empty.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TutorLayout {
-    /// What is left for the screen of the lab.
+    /// The area left for the lab's screen.
     pub lab: Rect,
     pub(super) text: Rect,
     pub(super) steps: Rect,
     pub(super) words: Rect,
-    /// The words of what was read before, while a question is open; and how a lesson goes.
+    /// The area for the words of what was read before, while a question is open, and for how a lesson goes.
     pub(super) known: Rect,
     pub(super) keys: Rect,
     pub(super) picture: Rect,
-    /// Who holds the memory of the picture.
+    /// The area for the holders of the picture's memory.
     pub(super) held: Rect,
     pub(super) beside: Option<Companion>,
     pub(super) frame: Frame,
 }
 
 impl TutorLayout {
-    /// The lesson and nothing else, in `text`.
+    /// A layout with only the lesson, in `text`.
     fn of_text(lab: Rect, text: Rect, frame: Frame) -> Self {
         let none = Rect { width: 0, height: 0, ..text };
         Self {
@@ -91,7 +91,7 @@ impl TutorLayout {
     }
 }
 
-/// Divides `body` between a lesson and the screen of this place in the list of screens.
+/// Divides `body` between a lesson and the screen with this index.
 pub(crate) fn places(stage: &Stage<'_>, tutor: &Tutor, screen: usize, body: Rect) -> TutorLayout {
     let nothing = Rect { height: 0, ..body };
     if tutor.is_at_end() {
@@ -117,14 +117,14 @@ fn has_step(stage: &Stage<'_>) -> bool {
     stage.picture.shown_step().is_some_and(|profile| profile.peak().is_some())
 }
 
-/// Rows that the text takes with its frame, in a pane of so many cells.
+/// How many rows the text takes with its frame, in a pane of this width.
 fn rows_of_text(stage: &Stage<'_>, tutor: &Tutor, frame: Frame, width: u16) -> u16 {
     let (margin, around) = if frame == Frame::Box { (4, 4) } else { (2, 2) };
     let lines = text::lines(stage, tutor, text::measure(stage, width.saturating_sub(margin))).len();
     u16::try_from(lines).unwrap_or(u16::MAX).saturating_add(around)
 }
 
-/// The lesson has all of `body`: there is no step yet, or the lab would tell an answer.
+/// A layout in which the lesson has all of `body`: there is no step yet, or the lab would reveal an answer.
 fn page(stage: &Stage<'_>, tutor: &Tutor, beside: Option<Companion>, lab: Rect, body: Rect) -> TutorLayout {
     let frame = if body.width >= BOXES { Frame::Box } else { Frame::Rule };
     let cells = match beside {
@@ -133,7 +133,7 @@ fn page(stage: &Stage<'_>, tutor: &Tutor, beside: Option<Companion>, lab: Rect, 
         None => PAGE_ALONE,
     };
     let width = if frame == Frame::Box { (cells + 4).min(body.width) } else { body.width };
-    // Under a rule a row of air before what can be done, unless a picture has a use for it.
+    // Under a rule, a blank row before the prompt, unless a picture can use it.
     let air = u16::from(frame == Frame::Rule && beside.is_none());
     let rows = (rows_of_text(stage, tutor, frame, width) + air).min(body.height);
     if body.width < WIDE && beside.is_some() {
@@ -167,7 +167,7 @@ fn page(stage: &Stage<'_>, tutor: &Tutor, beside: Option<Companion>, lab: Rect, 
         fill(stage, tutor, &mut places);
         return places;
     }
-    // A page by itself lies in the middle, above the half of what is free.
+    // A page alone is in the middle, above half of the free rows.
     let x = body.x + (body.width - width) / 2;
     let wanted = if frame == Frame::Box { way::rows(tutor) } else { 0 };
     let steps = if rows + wanted <= body.height { wanted } else { 0 };
@@ -178,21 +178,21 @@ fn page(stage: &Stage<'_>, tutor: &Tutor, beside: Option<Companion>, lab: Rect, 
     places
 }
 
-/// The steps and the words below each other, where there is room for them; the words take what is left.
+/// Places the steps and the words one below the other, if there is room. The words take the rest.
 fn stack(stage: &Stage<'_>, tutor: &Tutor, area: Rect, places: &mut TutorLayout) {
     let wanted = way::rows(tutor);
     let rows = if area.height >= wanted.min(LEAST_STEPS + 2) { wanted.min(area.height) } else { 0 };
     places.steps = Rect { height: rows, ..area };
     let left = Rect { y: area.y + rows, height: area.height - rows, ..area };
     if left.height >= LEAST_WORDS && !stage.presenting {
-        // A column ends where the screen does.
+        // A column ends at the end of the screen.
         let has_some = way::rows_of_words(stage, tutor, left.width) > 2;
         places.words = Rect { height: if has_some { left.height } else { 0 }, ..left };
     }
 }
 
-/// Makes the words of a page as high as they are, where something else has room below them: the words of what was read before, while a
-/// question is open, and how a lesson goes.
+/// Limits the words of a page to their height, if other panes have room below them: the words of what was read before,
+/// while a question is open, and how a lesson goes.
 fn fill(stage: &Stage<'_>, tutor: &Tutor, places: &mut TutorLayout) {
     let words = places.words;
     let rows = way::rows_of_words(stage, tutor, words.width);
@@ -212,7 +212,7 @@ fn fill(stage: &Stage<'_>, tutor: &Tutor, places: &mut TutorLayout) {
     }
 }
 
-/// The text at the right of the screen.
+/// A layout with the text at the right of the screen.
 fn beside_screen(stage: &Stage<'_>, tutor: &Tutor, body: Rect) -> TutorLayout {
     let ((least, most), share) =
         if stage.presenting { (BESIDE_PRESENTED, BESIDE_SHARE_PRESENTED) } else { (BESIDE, BESIDE_SHARE) };
@@ -226,9 +226,9 @@ fn beside_screen(stage: &Stage<'_>, tutor: &Tutor, body: Rect) -> TutorLayout {
     places
 }
 
-/// The text below the screen, as high as it is: the rest is the lab's.
+/// A layout with the text below the screen, at its full height; the rest is the lab's.
 fn below(stage: &Stage<'_>, tutor: &Tutor, body: Rect) -> TutorLayout {
-    // Choices out of sight are no choice.
+    // All choices must be visible.
     let most = if tutor.hold().asks() { body.height * 4 / 5 } else { body.height * 3 / 5 };
     let steps = if body.width >= BOXES && !stage.presenting && !tutor.folded { STEPS } else { 0 };
     let width = body.width - steps;

@@ -1,4 +1,4 @@
-//! What keys do to a lesson.
+//! Keys in a lesson.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
@@ -8,11 +8,11 @@ use crate::source::Picture;
 use crate::tui::dialog::DialogAction;
 use crate::tui::keys::Keymap;
 
-/// A longer answer is no number.
+/// A longer answer is not a number.
 const LONGEST: usize = 24;
 
 impl Tutor {
-    /// Whether a key answers the open question, even if it does something else elsewhere.
+    /// True if a key answers the open question, even if it has another meaning elsewhere.
     pub fn takes(&self, key: KeyEvent) -> bool {
         let Some(asked) = self.course.told().question.as_ref().filter(|_| self.course.stage() == CourseStage::Asking)
         else {
@@ -22,7 +22,7 @@ impl Tutor {
         is_letter || (asked.choices.is_empty() && matches!(key.code, KeyCode::Char(_)))
     }
 
-    /// A key while no dialog is open; `lines` of the text there are, and so many are seen.
+    /// Handles a key while no dialog is open. `lines` are the number of the text's lines, and how many are visible.
     pub fn press(&mut self, key: KeyEvent, keys: &Keymap, picture: &Picture, lines: (usize, usize)) -> TutorResponse {
         let action = keys.dialog_action(key);
         if self.back.is_some() && action == Some(DialogAction::Apply) {
@@ -63,7 +63,7 @@ impl Tutor {
             (_, Some(DialogAction::Apply)) if self.read_on(lines) => TutorResponse::Taken,
             (Some(form), Some(DialogAction::Apply)) => self.answer(&form, picture),
             (None, Some(DialogAction::Apply)) => match self.course.stage() {
-                // What is not there yet can't have been read.
+                // A text that is not there yet can't have been read.
                 CourseStage::Introduction if !self.course.has_begun() => TutorResponse::Taken,
                 CourseStage::Introduction | CourseStage::Explained => {
                     self.course.proceed();
@@ -82,11 +82,11 @@ impl Tutor {
         }
     }
 
-    /// Shows the lines that follow; false where all were seen.
+    /// Shows the next lines. Returns false if all were visible.
     fn read_on(&mut self, lines: (usize, usize)) -> bool {
         let more = self.first + lines.1 < lines.0;
         if more {
-            // One line stays, so that the thread is not lost.
+            // One line stays, for continuity.
             self.first = (self.first + lines.1.saturating_sub(1).max(1)).min(lines.0.saturating_sub(lines.1));
         }
         more
@@ -94,12 +94,12 @@ impl Tutor {
 
     fn choose(&mut self, place: usize, lines: (usize, usize)) -> TutorResponse {
         (self.chosen, self.wrong) = (Some(place), None);
-        // The choices stand at the end: what is selected is in sight.
+        // The choices are at the end, so that the selection is visible.
         self.first = lines.0.saturating_sub(lines.1);
         TutorResponse::Taken
     }
 
-    /// Writes a number: figures, then its unit; other keys are the lab's.
+    /// Writes a number, then its unit. Other keys are for the lab.
     fn write(&mut self, key: KeyEvent) -> bool {
         if key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) {
             return false;
@@ -145,7 +145,7 @@ impl Tutor {
     }
 }
 
-/// The place of the choice that a key's letter names, counted from 0.
+/// The index of the choice that a key's letter names.
 fn letter_of(key: KeyEvent) -> Option<usize> {
     match key.code {
         KeyCode::Char(letter) if !key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) => {

@@ -1,4 +1,4 @@
-//! Segments and blocks as they lie in every run: a picture of the words of a question, not of its answer.
+//! A sketch of segments and blocks as in every run: it illustrates the words of a question, not its answer.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -9,17 +9,17 @@ use crate::drawing::pane::{self, Frame, put, put_at, span};
 use crate::drawing::theme::{Theme, Token};
 use crate::tui::stage::Stage;
 
-/// Segments, as parts of a hundred: blocks in use by their colour, and free ones.
+/// Segments in hundredths: allocated blocks with their colours, and free ones.
 const SEGMENTS: [&[(u16, Option<Token>)]; 3] = [
     &[(34, Some(Token::Parameters)), (22, Some(Token::Activations)), (44, None)],
     &[(18, None), (14, Some(Token::Optimizer)), (30, None), (10, Some(Token::Activations))],
     &[(46, Some(Token::Activations)), (14, None)],
 ];
-/// Rows of a segment, at least and at most, and of what is written below it.
+/// The least and the most rows of a segment, and the rows for the text below it.
 const ROWS: (u16, u16) = (2, 8);
 const BELOW: u16 = 2;
 
-/// Draws it.
+/// Draws the sketch.
 pub(super) fn segments(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
     let title = vec![
@@ -50,7 +50,7 @@ pub(super) fn segments(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buf
     }
 }
 
-/// So many cells of a block, or of free memory.
+/// The cells of a block, or of free memory.
 fn part(theme: &Theme, token: Option<Token>, cells: usize) -> Span<'static> {
     match token {
         Some(token) => {

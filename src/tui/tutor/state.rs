@@ -1,4 +1,4 @@
-//! Who leads through a lesson: what is shown of it, what keys do to it, and what it asks of the lab.
+//! The tutor: what of a lesson is shown, what keys do to it, and what it asks of the lab.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use crate::source::{Move, Picture, Request};
 use crate::tui::action::Action;
 use crate::tui::hold::Hold;
 
-/// How often a recording says that the learner is still there.
+/// How often a recording notes that the learner is still there.
 const BEAT: Duration = Duration::from_secs(10);
-/// A course that asks for more at once asks for ever.
+/// A course that asks for more at once never ends.
 const MOST_ORDERS: usize = 64;
 
 /// Leads a learner through a lesson.
@@ -24,33 +24,33 @@ pub(crate) struct Tutor {
     runs: LessonRuns,
     learner: Arc<str>,
     keep: KeepCourse,
-    /// The lessons after this one, the next one first.
+    /// The lessons after this one, in order.
     following: Vec<(Arc<Lesson>, LessonRuns)>,
-    /// The run under way.
+    /// The current run.
     spec: Arc<LabSpec>,
-    /// Events before the run that is under way, as it was seen last.
+    /// The number of events before the current run, when it was last seen.
     begun: u64,
-    /// Another run than that was asked for, and is not there yet.
+    /// True if another run was requested and has not begun.
     awaited: bool,
-    /// The learner let the lab run on, and it was asked to stop after its step.
+    /// True if the learner let the lab run on, and it was asked to pause after its step.
     settling: bool,
-    /// The choice that is selected: none at first, so that scrolling answers nothing.
+    /// The index of the selected choice; none at first, so that scrolling does not answer.
     pub chosen: Option<usize>,
     /// The number that is being written.
     pub written: String,
-    /// What is wrong with it.
+    /// The error in it.
     pub wrong: Option<String>,
-    /// The first line of the text that is shown.
+    /// The first visible line of the text.
     pub first: usize,
-    /// The pane is small.
+    /// True if the pane is small.
     pub folded: bool,
-    /// The hint was asked for.
+    /// True if the hint was requested.
     pub hinted: bool,
-    /// The learner has the lab until the lesson goes on.
+    /// True if the learner has the lab until the lesson goes on.
     pub taken: bool,
-    /// A step before is looked at again.
+    /// The earlier step that is viewed again.
     pub back: Option<usize>,
-    /// The clock as last seen, when the step began on it, and when the next beat is due.
+    /// The clock when it was last seen, when the step began, and when the next beat is due.
     now: Duration,
     since: Duration,
     beat: Duration,
@@ -58,19 +58,19 @@ pub(crate) struct Tutor {
     shown: (CourseStage, usize),
 }
 
-/// What a key did.
+/// The result of a key.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum TutorResponse {
-    /// It is for the lab.
+    /// The key is for the lab.
     Passed,
-    /// Something is shown otherwise.
+    /// The pane has changed.
     Taken,
-    /// The course went on.
+    /// The course advanced, and sends requests.
     WentOn(Vec<Request>),
 }
 
 impl Tutor {
-    /// Before the first step of a lesson.
+    /// A tutor before the first step of a lesson.
     pub fn new(lecture: &Lecture) -> Self {
         let Lecture { lesson, runs, learner, keep, resumes: (steps, earlier), following } = lecture.clone();
         let course = Course::on(&lesson, runs.first());
@@ -105,7 +105,7 @@ impl Tutor {
         &self.course
     }
 
-    /// What is kept back now.
+    /// What the lesson holds back now.
     pub fn hold(&self) -> Hold {
         if self.has_lab() { Hold::Nothing } else { Hold::of(&self.course) }
     }
@@ -114,12 +114,12 @@ impl Tutor {
         self.taken && self.course.stage() == CourseStage::Explained
     }
 
-    /// Whether the lesson waits for what it had asked of the lab: then it needs to see what happens now.
+    /// True if the lesson waits for something that it asked of the lab, and must see what happens now.
     pub fn is_busy(&self) -> bool {
         matches!(self.course.stage(), CourseStage::Preparing | CourseStage::Trying)
     }
 
-    /// Whether `action` sets what the goal that is to be reached leaves as it is.
+    /// True if `action` would change something that the current goal fixes.
     pub fn keeps(&self, action: Action) -> bool {
         match action {
             Action::Flip(switch, _) | Action::Edit(switch) => {
@@ -129,19 +129,19 @@ impl Tutor {
         }
     }
 
-    /// The switches that a goal leaves to the learner, while one is to be reached.
+    /// The switches that the current goal leaves to the learner.
     pub fn allowed(&self) -> Option<&[Switch]> {
         let goal = self.course.goal().filter(|_| self.course.stage() == CourseStage::Acting)?;
         Some(&goal.allow)
     }
 
-    /// Hands the lab to the learner until the lesson goes on; false where it can't.
+    /// Hands the lab to the learner until the lesson goes on. Returns false if that is not possible.
     pub fn take_lab(&mut self) -> bool {
         self.taken = self.course.stage() == CourseStage::Explained;
         self.taken
     }
 
-    /// The learner does something to the lab; where a goal asks for that, nothing is spoilt.
+    /// Notes that the learner changed something in the lab. If a goal asks for that, nothing is spoilt.
     pub fn meddle(&mut self) {
         self.make_way();
         if self.course.stage() != CourseStage::Acting {
@@ -149,7 +149,7 @@ impl Tutor {
         }
     }
 
-    /// Shows the hint of the question that is open; false where there is none, or it is shown already.
+    /// Shows the hint of the open question. Returns false if there is none, or it is already shown.
     pub fn show_hint(&mut self) -> bool {
         let is_open = matches!(self.course.stage(), CourseStage::Asking | CourseStage::Acting);
         let has_hint = self.course.told().question.as_ref().is_some_and(|asked| asked.hint.is_some());
@@ -158,17 +158,17 @@ impl Tutor {
         shows
     }
 
-    /// The last page is shown: it has the screen, until somebody looks at the lab.
+    /// True while the last page has the screen, until somebody looks at the lab.
     pub fn is_at_end(&self) -> bool {
         self.course.stage() == CourseStage::Over && self.back.is_none() && !self.folded
     }
 
-    /// Somebody looks at the lab: the last page makes way.
+    /// Shrinks the last page, because somebody looks at the lab.
     pub fn make_way(&mut self) {
         self.folded |= self.is_at_end();
     }
 
-    /// Looks at the step before the one that is shown; false where there is none.
+    /// Goes back to the step before the one shown. Returns false if there is none.
     pub fn look_back(&mut self) -> bool {
         let shown = self.back.unwrap_or(match self.course.stage() {
             CourseStage::Introduction => 0,
@@ -180,13 +180,13 @@ impl Tutor {
         before.is_some()
     }
 
-    /// The number and the title of the lesson that follows, once this one is over.
+    /// The number and title of the next lesson, once this one is over.
     pub fn next_title(&self) -> Option<String> {
         let (lesson, _) = self.following.first().filter(|_| self.course.stage() == CourseStage::Over)?;
         Some(format!("{} {}", lesson.front.order, lesson.front.title))
     }
 
-    /// Begins the lesson that follows.
+    /// Begins the next lesson.
     pub(super) fn begin_next(&mut self) -> Vec<Request> {
         if self.following.is_empty() {
             return Vec::new();
@@ -194,12 +194,12 @@ impl Tutor {
         let (lesson, runs) = self.following.remove(0);
         self.course = Course::on(&lesson, runs.first());
         (self.spec, self.runs) = (Arc::new(runs.first().clone()), runs);
-        // Who looked at the lab behind the last page reads the first of the next.
+        // A learner who looked at the lab behind the last page must see the next lesson's first page.
         self.folded = false;
         self.begin_course()
     }
 
-    /// Takes note of the clock; tells a recording now and then that the learner is still there.
+    /// Takes in the clock. From time to time tells a recording that the learner is still there.
     pub fn advance(&mut self, now: Duration, is_recorded: bool) -> Option<Request> {
         self.now = now;
         if now < self.beat {
@@ -209,7 +209,7 @@ impl Tutor {
         is_recorded.then(|| Request::Lab(Command::Lesson(Arc::new(self.noted()))))
     }
 
-    /// When the next beat is due, where `is_recorded`.
+    /// When the next beat is due, if `is_recorded`.
     pub fn next_change(&self, is_recorded: bool) -> Option<Duration> {
         is_recorded.then_some(self.beat)
     }
@@ -227,7 +227,7 @@ impl Tutor {
         }
     }
 
-    /// Shows the course the run, and says what is to be done with it. What lies before the cursor is no news.
+    /// Shows the course the run. Returns the requests to the lab. Events before the cursor are not new.
     pub fn see(&mut self, picture: &Picture) -> Vec<Request> {
         self.settling &= picture.run == RunState::Running;
         if !picture.is_now() || self.settling || !self.is_begun(picture) {
@@ -247,7 +247,7 @@ impl Tutor {
         requests
     }
 
-    /// Whether the run that was asked for is there, and rests before its first step or can't be made.
+    /// True if the requested run exists, and pauses before its first step or can't be built.
     fn is_begun(&mut self, picture: &Picture) -> bool {
         let view = &picture.view;
         let rests = !matches!(view.run, RunState::Starting | RunState::Running);
@@ -276,14 +276,14 @@ impl Tutor {
         }
     }
 
-    /// Begins the run again; it rests before its first step.
+    /// Begins the run again. It pauses before its first step.
     fn begin(&mut self) -> Vec<Request> {
         self.awaited = true;
         self.settling = false;
         vec![Request::Lab(Command::Begin(NewRun(Arc::clone(&self.spec))))]
     }
 
-    /// Begins the lesson again, on a run as it was at the start.
+    /// Begins the lesson again, with a run as at its start.
     pub fn begin_anew(&mut self) -> Vec<Request> {
         let lesson = Arc::clone(self.course.lesson());
         self.spec = Arc::new(self.runs.first().clone());
@@ -298,7 +298,7 @@ impl Tutor {
         requests
     }
 
-    /// Tells the stream where the course is, where that is news, and keeps it.
+    /// Reports the course's position to the stream if it is new, and stores it.
     fn note(&mut self) -> Option<Request> {
         let shown = (self.course.stage(), self.course.place());
         if self.shown != shown {
@@ -306,7 +306,7 @@ impl Tutor {
             (self.chosen, self.first, self.back) = (None, 0, None);
             (self.written, self.wrong) = (String::new(), None);
             (self.hinted, self.taken, self.since) = (false, false, self.now);
-            // What came of the lesson is read, however small its pane was.
+            // The result of the lesson is shown, however small the pane was.
             self.folded &= self.course.stage() != CourseStage::Over;
         }
         let note = self.course.note(&self.learner);
@@ -318,7 +318,7 @@ impl Tutor {
         Some(Request::Lab(Command::Lesson(Arc::new(note))))
     }
 
-    /// Keeps how far the learner is; a sentence where that fails.
+    /// Stores the learner's progress. Returns a sentence if that fails.
     pub fn keep(&self) -> Option<String> {
         match self.course.stage() {
             CourseStage::Explained | CourseStage::Over => (self.keep)(&self.course),
@@ -326,22 +326,22 @@ impl Tutor {
         }
     }
 
-    /// What is asked next is asked of a lab that rests between two steps.
+    /// Makes the lab pause between two steps, because the next request needs that.
     pub(super) fn settle(&mut self, picture: &Picture) -> Vec<Request> {
         self.settling = picture.run == RunState::Running;
         let stop = self.settling.then_some(Request::Lab(Command::Advance(StepSize::Step)));
         stop.into_iter().collect()
     }
 
-    /// Has what is asked measured without an answer.
+    /// Measures the open question without an answer.
     pub fn pass(&mut self, picture: &Picture) -> Vec<Request> {
         self.course.answer(Answer::Passed);
         self.go_on(picture)
     }
 
-    /// What follows happens now, wherever the cursor was.
+    /// Goes on now, wherever the cursor was.
     pub(super) fn go_on(&mut self, picture: &Picture) -> Vec<Request> {
-        // Even where the picture is of now: the cursor may be on its way to a request that failed.
+        // Even if the picture shows now, the cursor may be on its way to a failed request.
         let mut requests = vec![Request::Move(Move::Now)];
         requests.extend(self.see(picture));
         requests.extend(self.note());

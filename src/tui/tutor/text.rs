@@ -1,4 +1,4 @@
-//! What the pane of a lesson says, line by line.
+//! The text in a lesson's pane, line by line.
 
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
@@ -22,19 +22,19 @@ use crate::units::Bytes;
 
 type TextLines = Vec<Line<'static>>;
 
-/// Longer lines are hard to read, from the back of a room the more.
+/// Longer lines are hard to read, especially from the back of a room.
 const LONGEST_LINE: usize = 116;
 const LONGEST_PRESENTED: usize = 66;
 
-/// Cells of a verdict, with air behind it.
+/// The width of a verdict, with the blank behind it.
 const VERDICT: usize = 9;
 
-/// Cells of a line, of so many that there are.
+/// The width of a line, given the available width.
 pub(super) fn measure(stage: &Stage<'_>, width: u16) -> usize {
     usize::from(width).min(if stage.presenting { LONGEST_PRESENTED } else { LONGEST_LINE })
 }
 
-/// What is going on, in a line.
+/// A line about what is going on.
 pub(super) fn doing(tutor: &Tutor) -> String {
     let course = tutor.course();
     match course.stage() {
@@ -50,7 +50,7 @@ pub(super) fn doing(tutor: &Tutor) -> String {
     }
 }
 
-/// The text as it stands now; the title of its step stands in the frame.
+/// The current text. The step's title is in the frame.
 pub(super) fn lines(stage: &Stage<'_>, tutor: &Tutor, width: usize) -> TextLines {
     let (theme, course) = (stage.theme, tutor.course());
     let told = course.told();
@@ -103,7 +103,7 @@ pub(super) fn lines(stage: &Stage<'_>, tutor: &Tutor, width: usize) -> TextLines
     out
 }
 
-/// What came of a lesson: every step with its verdict and its answer in a line, the points, and what there is to do.
+/// The result of a lesson: every step with its verdict and answer in a line, the points, and what to do next.
 fn over(stage: &Stage<'_>, tutor: &Tutor, width: usize, out: &mut TextLines) {
     let (theme, course) = (stage.theme, tutor.course());
     let lesson = course.lesson();
@@ -140,7 +140,7 @@ fn over(stage: &Stage<'_>, tutor: &Tutor, width: usize, out: &mut TextLines) {
     out.extend(markdown(theme, &text, width));
 }
 
-/// What was read before the question that is open: the introduction, or why the step before came out as it did.
+/// The text before the open question: the introduction, or the explanation of the step before.
 pub(super) fn read_before(tutor: &Tutor) -> String {
     let course = tutor.course();
     match course.place().checked_sub(1).and_then(|before| course.all_told().get(before)) {
@@ -154,7 +154,7 @@ pub(super) fn recalled(theme: &Theme, tutor: &Tutor, width: usize) -> TextLines 
     marked(theme, Token::Dim, read_before(tutor).trim(), width)
 }
 
-/// Ordinary text in bold.
+/// Makes ordinary text bold.
 fn embolden(theme: &Theme, lines: &mut TextLines) {
     let (text, strong) = (theme.style(Token::Text), theme.style(Token::Strong));
     let spans = lines.iter_mut().flat_map(|line| &mut line.spans);
@@ -170,7 +170,7 @@ fn question(stage: &Stage<'_>, tutor: &Tutor, told: &StepText, width: usize, out
     if let Some(wrong) = &tutor.wrong {
         out.extend(plain(theme, Token::Danger, wrong, width));
     }
-    // The frame of a picture beside it says the same.
+    // The frame of a sketch beside it says the same.
     let is_sketched = tutor.course().step().sketch.is_some() && stage.picture.shown_step().is_some();
     if tutor.hold() == Hold::Answer && !is_sketched {
         gap(out);
@@ -180,7 +180,7 @@ fn question(stage: &Stage<'_>, tutor: &Tutor, told: &StepText, width: usize, out
     hint(theme, tutor, asked, width, out);
 }
 
-/// What can be answered, in a frame of its own: choices with the one that is selected in a bar, or the number that is written.
+/// The possible answers in a frame: choices with the selected one in a bar, or the number that is being written.
 fn answers(stage: &Stage<'_>, tutor: &Tutor, asked: &QuestionText, width: usize, out: &mut TextLines) {
     let theme = stage.theme;
     let inside = width.saturating_sub(4);
@@ -240,7 +240,7 @@ fn hint(theme: &Theme, tutor: &Tutor, asked: &QuestionText, width: usize, out: &
     }
 }
 
-/// What is to be reached, by which switches, and what came of the tries so far.
+/// The goal, its switches, and the results of the attempts so far.
 fn goal(stage: &Stage<'_>, tutor: &Tutor, told: &StepText, width: usize, out: &mut TextLines) {
     let (theme, course) = (stage.theme, tutor.course());
     let (Some(asked), Some(goal)) = (&told.question, course.goal()) else { return };
@@ -293,7 +293,7 @@ fn tries(theme: &Theme, tries: &[Try], width: usize, out: &mut TextLines) {
     }
 }
 
-/// What was asked and answered.
+/// The question and its answer.
 fn answered(theme: &Theme, (step, told): (&LessonStep, &StepText), width: usize, out: &mut TextLines) {
     let (Some(asked), Some(question)) = (&told.question, &step.question) else { return };
     gap(out);
@@ -301,7 +301,7 @@ fn answered(theme: &Theme, (step, told): (&LessonStep, &StepText), width: usize,
     let answer = match told.answer {
         Some(Answer::Choice(place)) => measured(&question.form, asked, MeasuredAnswer::Choice(place)),
         Some(Answer::Amount(amount)) => measured(&question.form, asked, MeasuredAnswer::Amount(amount)),
-        // That the last one reached a goal is said below.
+        // It is said below that the last attempt reached a goal.
         Some(Answer::Tried) if matches!(told.measured, Some(MeasuredAnswer::Reached { .. })) => {
             return tries(theme, told.tries.split_last().map_or(&[], |(_, before)| before), width, out);
         }
@@ -355,7 +355,7 @@ fn explained(theme: &Theme, tutor: &Tutor, (step, told): (&LessonStep, &StepText
     }
 }
 
-/// That a goal was reached, and what that is worth.
+/// A sentence that a goal was reached, with its points.
 fn reached(goal: &Goal, worth: Option<Worth>, how: &str) -> String {
     match (worth, &goal.cost) {
         (Some(Worth::Right), _) => format!("{how}: a point."),
@@ -378,7 +378,7 @@ fn markdown(theme: &Theme, text: &str, width: usize) -> TextLines {
     marked(theme, Token::Text, text, width)
 }
 
-/// Markdown whose ordinary text looks like `plain`.
+/// Markdown whose ordinary text has the style `plain`.
 fn marked(theme: &Theme, plain: Token, text: &str, width: usize) -> TextLines {
     let look = |role| if role == Role::Text { plain } else { token(role) };
     let piece = |(role, text): (Role, String)| span(theme, look(role), text);

@@ -1,4 +1,4 @@
-//! What came of a step of a lesson, in a word.
+//! The result of a lesson's step in a word.
 
 use ratatui::text::Span;
 
@@ -6,7 +6,7 @@ use crate::drawing::pane::span;
 use crate::drawing::theme::{Theme, Token};
 use crate::lesson::{Answer, StepText, Worth};
 
-/// The word in its colour; none where nothing was asked.
+/// The word in its colour; empty if nothing was asked.
 pub(super) fn came_out(theme: &Theme, told: &StepText) -> Vec<Span<'static>> {
     let (token, word) = match (told.answer, told.worth) {
         (Some(Answer::Passed), _) => (Token::Dim, "passed"),

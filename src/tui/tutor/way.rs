@@ -1,4 +1,4 @@
-//! What stands beside a lesson's text: its steps as far as they have come, and what the words of the text mean.
+//! The panes beside a lesson's text: its steps so far, and the meanings of the text's words.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -16,10 +16,10 @@ use crate::tui::action::Action;
 use crate::tui::glossary::{self, GlossaryEntry};
 use crate::tui::stage::Stage;
 
-/// Letters from which on a word that is not set apart is no word of every day: `step`, `large` and `before` are both.
+/// The fewest letters of a word that counts without being set apart: `step`, `large` and `before` are also everyday words.
 const LEAST_LETTERS: usize = 7;
 
-/// Steps that have been reached: their titles may be seen. Those to come could tell what an answer will be.
+/// How many steps have been reached, so that their titles may be shown. Later titles could reveal an answer.
 fn reached(tutor: &Tutor) -> usize {
     let course = tutor.course();
     match course.stage() {
@@ -28,7 +28,7 @@ fn reached(tutor: &Tutor) -> usize {
     }
 }
 
-/// Rows of the steps with their frame.
+/// How many rows the steps take, with their frame.
 pub(super) fn rows(tutor: &Tutor) -> u16 {
     let (all, reached) = (tutor.course().lesson().steps.len(), reached(tutor));
     u16::try_from(reached + usize::from(reached < all) + 2).unwrap_or(u16::MAX)
@@ -49,7 +49,7 @@ pub(super) fn render_steps(stage: &Stage<'_>, tutor: &Tutor, kind: Frame, area: 
         (0, _) => format!("{}, {}", counted(left as u64, "step"), counted(lesson.questions() as u64, "question")),
         _ => format!("{} to come", counted(left as u64, "step")),
     };
-    // The last ones, where there is no room for all.
+    // The last steps, if there is no room for all.
     let room = usize::from(inner.height).saturating_sub(usize::from(!to_come.is_empty()));
     let first = reached.saturating_sub(room);
     let mut y = 0;
@@ -72,8 +72,8 @@ pub(super) fn render_steps(stage: &Stage<'_>, tutor: &Tutor, kind: Frame, area: 
     }
 }
 
-/// Words of the text that is read, in the order in which they come, with what they mean: none while a question is open, whose answer
-/// that could be.
+/// The glossary entries for words in the text, in order of appearance. None while a question is open, because they
+/// could contain its answer.
 pub(super) fn terms(tutor: &Tutor) -> Vec<&'static GlossaryEntry> {
     let course = tutor.course();
     let text = match course.stage() {
@@ -88,7 +88,7 @@ pub(super) fn terms(tutor: &Tutor) -> Vec<&'static GlossaryEntry> {
     terms_in(&text)
 }
 
-/// Words of what was read before the question that is open: they stood beside it then.
+/// The entries for the text before the open question, which were shown beside that text.
 pub(super) fn known(tutor: &Tutor) -> Vec<&'static GlossaryEntry> {
     terms_in(&text::read_before(tutor))
 }
@@ -101,7 +101,7 @@ fn terms_in(text: &str) -> Vec<&'static GlossaryEntry> {
     found.into_iter().map(|(_, entry)| entry).collect()
 }
 
-/// Where an entry's word stands in `text` first, whole.
+/// The first position of an entry's word as a whole word in `text`.
 fn first_place(entry: &GlossaryEntry, text: &str) -> Option<usize> {
     let names = entry.also.iter().chain([&entry.word]).map(|name| name.to_lowercase());
     let is_letter = |symbol: char| symbol.is_alphanumeric() || symbol == '_';
@@ -118,7 +118,7 @@ fn first_place(entry: &GlossaryEntry, text: &str) -> Option<usize> {
     names.filter_map(in_text).min()
 }
 
-/// Lines of the words in so many cells: each word, and beside it what it means; words as wide as the widest.
+/// The lines of the entries at this width: each word with its meaning beside it; the words' column is as wide as the widest.
 fn lines_of_words(stage: &Stage<'_>, terms: &[&'static GlossaryEntry], width: usize) -> Vec<Vec<Vec<Span<'static>>>> {
     let theme = stage.theme;
     let names = terms.iter().map(|entry| entry.word.width()).max().unwrap_or(0) + 2;
@@ -133,7 +133,7 @@ fn lines_of_words(stage: &Stage<'_>, terms: &[&'static GlossaryEntry], width: us
     terms.iter().map(entry).collect()
 }
 
-/// Rows that the words take with their frame, or what was read before while a question is open; two where there is nothing.
+/// How many rows the words take with their frame, or the text before while a question is open; two if there is nothing.
 pub(super) fn rows_of_words(stage: &Stage<'_>, tutor: &Tutor, width: u16) -> u16 {
     let inside = usize::from(width.saturating_sub(4));
     let lines: usize = match tutor.hold().asks() {
@@ -143,14 +143,14 @@ pub(super) fn rows_of_words(stage: &Stage<'_>, tutor: &Tutor, width: u16) -> u16
     u16::try_from(lines + 2).unwrap_or(u16::MAX)
 }
 
-/// Rows that the words of what was read before take with their frame.
+/// How many rows the words of the text before take, with their frame.
 pub(super) fn rows_of_known(stage: &Stage<'_>, tutor: &Tutor, width: u16) -> u16 {
     let lines: usize =
         lines_of_words(stage, &known(tutor), usize::from(width.saturating_sub(4))).iter().map(Vec::len).sum();
     u16::try_from(lines + 2).unwrap_or(u16::MAX)
 }
 
-/// Draws what was read before a question.
+/// Draws the text before a question.
 pub(super) fn render_recalled(stage: &Stage<'_>, tutor: &Tutor, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
     let title = vec![span(theme, Token::Title, "read before")];
@@ -161,7 +161,7 @@ pub(super) fn render_recalled(stage: &Stage<'_>, tutor: &Tutor, area: Rect, buf:
     }
 }
 
-/// Draws words of a text, whole entries only.
+/// Draws the entries, without cutting any.
 pub(super) fn render_words(
     stage: &Stage<'_>,
     whose: &'static str,
@@ -185,10 +185,10 @@ pub(super) fn render_words(
     }
 }
 
-/// What can be done in a lesson, beside answering.
+/// What can be done in a lesson besides answering.
 const KEYS: [Action; 5] =
     [Action::PassQuestion, Action::LessonBack, Action::TakeLab, Action::FoldLesson, Action::LessonAnew];
-/// Rows of them with what stands around them.
+/// How many rows these keys take, with everything around them.
 pub(super) const ROWS_OF_KEYS: u16 = KEYS.len() as u16 + 4;
 
 /// Draws how a lesson goes.

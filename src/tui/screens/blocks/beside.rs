@@ -1,4 +1,4 @@
-//! The map of a ghost: the same blocks as another allocator has them, on the scale of the run's own map.
+//! The map of a ghost: the same blocks as the other allocator placed them, at the scale of the run's own map.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -13,12 +13,12 @@ use crate::tui::ghost_table;
 use crate::tui::stage::Stage;
 use crate::tui::states::SelectedPart;
 
-/// From this width on the largest blocks stand beside the figures.
+/// From this width on the largest blocks are listed beside the figures.
 const ABREAST: u16 = 160;
-/// Rows from which on some of them tell something.
+/// The fewest rows worth a list of the largest blocks.
 const LEAST_MOVES: u16 = 3;
 
-/// Draws it beside a map of so many `cells`, which shows the run on the same scale.
+/// Draws the ghost's map beside a map of `cells`, which shows the run at the same scale.
 pub(super) fn render(
     stage: &Stage<'_>,
     survey: &Survey,
@@ -58,7 +58,7 @@ fn segments(occupancy: &Occupancy) -> String {
     figures::counted(occupancy.segments.len() as u64, "segment")
 }
 
-/// Below the maps: its figures beside the run's own, and where the largest blocks lie in both.
+/// Draws below the maps: the ghost's figures beside the run's, and where the largest blocks are in both.
 pub(super) fn render_table(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
     let Some(ghost) = stage.picture.ghost.as_deref() else { return };
@@ -69,7 +69,7 @@ pub(super) fn render_table(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let title = pane::title("run and ghost", words, usize::from(area.width.saturating_sub(6)), theme);
     let inner = pane::frame(Frame::Rule, title, theme.style(Token::Border), area, buf);
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
-    // Side by side where there is room for both, else below each other.
+    // Side by side if there is room, otherwise one below the other.
     let (table, moves) = if inner.width >= ABREAST {
         let left = inner.width / 2;
         let right = Rect { x: inner.x + left + 2, width: inner.width - left - 2, ..inner };
@@ -84,7 +84,7 @@ pub(super) fn render_table(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     }
 }
 
-/// The bytes that the block has there which is selected in the run: both were taken at the same event.
+/// The ghost's bytes of the block that is selected in the run: both were allocated at the same event.
 fn counterpart(
     picked: SelectedPart,
     run: &[SegmentView],

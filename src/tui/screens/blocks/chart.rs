@@ -1,4 +1,4 @@
-//! The map: all segments on one scale, what its colours mean, and what is looked for.
+//! The map: all segments at one scale, with a key to its colours, and the filter.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -13,7 +13,7 @@ use crate::tui::stage::{FrameLayout, Stage};
 use crate::tui::states::SelectedPart;
 use crate::units::Bytes;
 
-/// Draws it; puts into the layout where a click selects, and the rows.
+/// Draws the map, and notes its cells and rows in the layout.
 pub(super) fn render(
     stage: &Stage<'_>,
     survey: &Survey,
@@ -66,7 +66,7 @@ pub(super) fn render(
     layout.rows = (plan.rows, seen);
 }
 
-/// As much as there is room for: how it is drawn, what is lost in holes, how many.
+/// The title with as much as fits: the colouring, the bytes lost in holes, the number of segments.
 fn title(stage: &Stage<'_>, plan: &Plan, room: usize) -> Vec<Span<'static>> {
     let (theme, view, state) = (stage.theme, stage.shown, &stage.states.blocks);
     let ledger = &view.ledger;
@@ -86,7 +86,7 @@ fn title(stage: &Stage<'_>, plan: &Plan, room: usize) -> Vec<Span<'static>> {
     pane::title(whose, words, room, theme)
 }
 
-/// What is looked for, and how much of it there is.
+/// The filter, and how many bytes match it.
 fn found(survey: &Survey, text: &str, theme: &Theme) -> Vec<Span<'static>> {
     let total = survey.total();
     let blocks = format!("  {} of {} · ", total.matched, figures::counted(total.blocks, "block"));
@@ -99,8 +99,8 @@ fn found(survey: &Survey, text: &str, theme: &Theme) -> Vec<Span<'static>> {
     ]
 }
 
-/// What the colours mean, with bytes: of all, in so many lines at most where they are not free; else of those that are more than a cell
-/// or two, or of those that have most. What holds nothing is left out.
+/// The key to the colours, with bytes. If it has rows to spare, all entries; otherwise at most `most` lines with the
+/// entries that have more than a cell or two, or those with most bytes. Empty entries are left out.
 fn key(stage: &Stage<'_>, survey: &Survey, (is_free, most): (bool, usize), width: usize) -> Vec<Vec<Span<'static>>> {
     let (theme, view, coloring) = (stage.theme, stage.shown, stage.states.blocks.coloring);
     let ledger = &view.ledger;

@@ -1,4 +1,4 @@
-//! What is selected: a block, a hole or a segment; and what there is to select where nothing is.
+//! The selected block, hole or segment; without a selection, an overview of what can be selected.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -23,11 +23,11 @@ use crate::tui::stage::Stage;
 use crate::tui::states::{BlocksAction, Lookup, ScreenAction, SelectedPart};
 use crate::units::{Address, Bytes, MIB, StreamId};
 
-/// Cells of the labels.
+/// The width of the labels in cells.
 const LABEL: u16 = 9;
-/// Holders of a hole that are told one by one.
+/// How many holders of a hole are listed one by one.
 const HOLDERS: usize = 3;
-/// What selects, where the footer has no room for it.
+/// Keys that select, for when the footer has no room for them.
 const JUMPS: [(Action, &str); 6] = [
     (own(BlocksAction::LargestHole), "hole"),
     (own(BlocksAction::LargestBlock), "largest"),
@@ -41,10 +41,10 @@ const fn own(action: BlocksAction) -> Action {
     Action::Own(ScreenAction::Blocks(action))
 }
 
-/// One thing that is told.
+/// A line of the pane.
 struct Fact {
     label: Cow<'static, str>,
-    /// The label is a key to press.
+    /// True if the label is a key to press.
     key: bool,
     mark: Option<Span<'static>>,
     text: String,
@@ -64,7 +64,7 @@ impl Fact {
         Self { key: true, ..Self::new(label, text) }
     }
 
-    /// What some keys do; `None` where none of them is bound.
+    /// A line about some keys; `None` if none of them is bound.
     fn keys(stage: &Stage<'_>, actions: &[Action], text: &str) -> Option<Self> {
         let keys: Vec<&str> = actions.iter().map(|action| stage.keys.key_of(*action)).collect();
         let keys: Vec<&str> = keys.into_iter().filter(|key| !key.is_empty()).collect();
@@ -80,7 +80,7 @@ impl Fact {
     }
 }
 
-/// Draws the pane: one fact below the other in a box, two abreast under a rule.
+/// Draws the pane: one fact below the other in a box, two side by side under a rule.
 pub(super) fn render(
     stage: &Stage<'_>,
     survey: &Survey,
@@ -90,7 +90,7 @@ pub(super) fn render(
     buf: &mut Buffer,
 ) {
     let theme = stage.theme;
-    // From some width on the keys of the frame say it.
+    // From some width on the frame shows these keys.
     let in_title = kind == Frame::Rule && (70..100).contains(&area.width);
     let (title, facts) = told(stage, survey, picked, in_title);
     let mut line = vec![span(theme, Token::Title, title)];
@@ -112,7 +112,7 @@ pub(super) fn render(
     }
 }
 
-/// Returns the rows that were taken.
+/// Draws facts one below the other. Returns the rows used.
 fn below_each_other(facts: Vec<Fact>, stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> u16 {
     let theme = stage.theme;
     let mut y = 0;
@@ -136,7 +136,7 @@ fn below_each_other(facts: Vec<Fact>, stage: &Stage<'_>, area: Rect, buf: &mut B
     y
 }
 
-/// What lies around what is selected, in address order.
+/// Lists what lies around the selection, in address order.
 fn neighbours(stage: &Stage<'_>, picked: SelectedPart, area: Rect, buf: &mut Buffer) {
     let (theme, view) = (stage.theme, stage.shown);
     let Some(segment) = view.segments.get(picked.segment).filter(|_| area.height >= 5) else { return };
@@ -180,7 +180,7 @@ fn neighbours(stage: &Stage<'_>, picked: SelectedPart, area: Rect, buf: &mut Buf
     }
 }
 
-/// In two columns, each fact in one line; what is empty only sets others apart where there is room for that.
+/// Draws facts in two columns, one line each. Blank facts only separate others, if there is room.
 fn abreast(facts: Vec<Fact>, stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
     let facts: Vec<Fact> = facts.into_iter().filter(|fact| !fact.text.is_empty()).collect();
@@ -207,7 +207,7 @@ fn abreast(facts: Vec<Fact>, stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     }
 }
 
-/// `6.8 MiB blocks.0.attn.qkv.weight` in so many cells: of the name what tells it from others stays.
+/// A size and a name in `width` cells: `6.8 MiB blocks.0.attn.qkv.weight`. The distinctive part of the name stays.
 fn cut_sized(text: &str, width: usize) -> String {
     let name = text.match_indices(' ').nth(1).map(|(at, _)| at + 1);
     match name.filter(|at| text.width() > width && *at < width) {
@@ -216,7 +216,7 @@ fn cut_sized(text: &str, width: usize) -> String {
     }
 }
 
-/// Where the second of two columns begins: in the middle, unless one of them needs more and the other less.
+/// The beginning of the second column: the middle, unless one column needs more and the other less.
 fn second(facts: &[Fact], rows: usize, width: u16) -> u16 {
     let needed = |facts: &[Fact]| {
         let cells = |fact: &Fact| fact.mark.as_ref().map_or(0, |mark| mark.width() + 1) + fact.text.width();
@@ -234,7 +234,7 @@ fn second(facts: &[Fact], rows: usize, width: u16) -> u16 {
     }
 }
 
-/// The same as text, a line for each fact.
+/// The facts as text, one per line.
 pub(super) fn copied(stage: &Stage<'_>, survey: &Survey, picked: Option<SelectedPart>) -> Clipping {
     let (title, facts) = told(stage, survey, picked, true);
     let mut text = format!("{title} of {}", copied::whose(stage));
@@ -244,7 +244,7 @@ pub(super) fn copied(stage: &Stage<'_>, survey: &Survey, picked: Option<Selected
     Clipping::new(title, &text)
 }
 
-/// The title, and what is told.
+/// The title and the facts.
 fn told(stage: &Stage<'_>, survey: &Survey, picked: Option<SelectedPart>, in_title: bool) -> (&'static str, Vec<Fact>) {
     let segments = &stage.shown.segments;
     let at = picked.and_then(|picked| Some((picked, segments.get(picked.segment)?)));
@@ -273,13 +273,13 @@ fn gone(address: Address) -> Vec<Fact> {
     ]
 }
 
-/// What there is, and how to get at it; the keys that jump may stand in the title already.
+/// An overview, and how to select. The keys that jump may already be in the title.
 fn overview(stage: &Stage<'_>, survey: &Survey, in_title: bool) -> Vec<Fact> {
     let (view, total) = (stage.shown, survey.total());
     let ledger = &view.ledger;
     let share = figures::percent(ledger.stranded.get(), ledger.reserved().get());
     let segments = figures::counted(view.segments.len() as u64, "segment");
-    // Free pages of expandable segments are stranded, and no holes.
+    // Free pages of expandable segments are stranded, but not holes.
     let hole = match view.largest_hole {
         Bytes::ZERO => String::new(),
         hole => format!(", largest hole {}", figures::bytes(hole)),
@@ -308,14 +308,14 @@ fn overview(stage: &Stage<'_>, survey: &Survey, in_title: bool) -> Vec<Fact> {
         keys(&[own(Coloring)], "what colours mean"),
         keys(&[own(Order)], "order of segments"),
         keys(&[own(ZoomIn), own(ZoomOut), own(ZoomAll)], "zoom in, out, all"),
-        // Where rows are few each column has as many as the figures beside it.
+        // In few rows each column has as many rows as the figures beside it.
         (!in_title).then(|| Fact::key("click", "selects a block")),
     ];
     facts.extend(looks.into_iter().flatten());
     facts
 }
 
-/// Tells of what lies in a segment.
+/// Writes the facts about a part of a segment.
 struct DetailWriter<'a> {
     stage: &'a Stage<'a>,
     survey: &'a Survey,
@@ -360,7 +360,7 @@ impl DetailWriter<'_> {
         facts
     }
 
-    /// Who took a block: the op, or the function of a stranger's source.
+    /// Who allocated a block: the op, or the function in somebody else's program.
     fn maker(&self, op: &str, name: &str) -> String {
         let known = if op.is_empty() && name.ends_with(')') { name } else { op };
         match (known, &self.stage.picture.kind) {
@@ -370,7 +370,7 @@ impl DetailWriter<'_> {
         }
     }
 
-    /// What can't go back because of a block.
+    /// The free bytes that can't be released because of a block.
     fn pins(&self, index: usize) -> Fact {
         let pages = if self.segment.page.is_some() { " on its pages" } else { "" };
         match self.segment.pinned_by(index) {
@@ -410,12 +410,12 @@ impl DetailWriter<'_> {
         facts
     }
 
-    /// Who keeps a hole from going back, the largest first, each with its end.
+    /// The blocks that keep a hole from being released, the largest first, each with its end.
     fn holders(&self, holders: &[usize]) -> Vec<Fact> {
         let mut blocks: Vec<&BlockView> = holders.iter().filter_map(|index| self.segment.blocks.get(*index)).collect();
         let count = blocks.len();
         let key = |block: &&BlockView| (Reverse(block.size), block.offset);
-        // Of a million only the first few are sorted.
+        // Of a million blocks only the first few are sorted.
         if count > HOLDERS {
             blocks.select_nth_unstable_by_key(HOLDERS, key);
             blocks.truncate(HOLDERS);
@@ -487,7 +487,7 @@ impl DetailWriter<'_> {
         vec![Fact::new("segment", what), Fact::new("in use", used), Fact::new("free", back)]
     }
 
-    /// What an emptied cache would return, and the key where one does it.
+    /// What emptying the cache would release, and the key for that if there is one.
     fn goes_back(&self) -> String {
         let key = self.stage.keys.key_of(Action::EmptyCache);
         let has_key = self.stage.picture.is_live() && !key.is_empty();
@@ -498,7 +498,7 @@ impl DetailWriter<'_> {
         format!("{}, {} in", self.segment.address.offset(offset), figures::bytes(offset))
     }
 
-    /// What lies beside something: a hole, else a block by its place, else an end of the segment.
+    /// What lies on one side: a hole, otherwise a block by its index, otherwise an end of the segment.
     fn beside(&self, hole: Option<Hole>, block: Option<usize>, end: &str) -> String {
         match (hole, block.and_then(|index| self.segment.blocks.get(index))) {
             (Some(hole), _) => format!("hole {}", figures::bytes(hole.size)),
@@ -508,7 +508,7 @@ impl DetailWriter<'_> {
     }
 }
 
-/// Which requests the allocator can take from so many free bytes of a segment.
+/// Which requests fit in this many free bytes of a segment.
 fn serves(segment: &SegmentView, size: Bytes) -> String {
     let (least, most) = match segment.pool {
         PoolKind::Small => ("", size.min(Bytes(MIB))),
@@ -524,7 +524,7 @@ fn serves(segment: &SegmentView, size: Bytes) -> String {
     format!("requests {least}up to {} after rounding{stream}", figures::bytes(most))
 }
 
-/// What a block goes by.
+/// A block's name, or what replaces it.
 pub(super) fn named(view: &View, block: &BlockView) -> String {
     match (view.names.get(block.name), view.names.get(block.op)) {
         ("", "") => format!("unnamed ({})", block.category.label()),
@@ -533,7 +533,7 @@ pub(super) fn named(view: &View, block: &BlockView) -> String {
     }
 }
 
-/// A size with its bytes: what the allocator rounds is a matter of bytes.
+/// A size with its exact bytes, because the allocator rounds bytes.
 fn exact(size: Bytes) -> String {
     let text = figures::bytes(size);
     if text.ends_with(" B") { text } else { format!("{text} ({})", grouped(size.get())) }

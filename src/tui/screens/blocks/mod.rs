@@ -1,4 +1,4 @@
-//! The blocks: every segment of every pool and stream, and the story of what is selected.
+//! Blocks: every segment of every pool and stream, and details of the selection.
 //!
 //! ```text
 //!  from 100 columns on                        smaller
@@ -48,17 +48,17 @@ pub(crate) const SCREEN: Screen = Screen {
     bindings,
 };
 
-/// From this width on what is selected stands at the right.
+/// From this width on the selection's details are at the right.
 const TWO_COLUMNS: u16 = 100;
-/// From this height on there is a table under the map.
+/// From this height on there is a table below the map.
 const WITH_TABLE: u16 = 40;
-/// Rows of the sums of all segments and of the keys that select, and the fewest that the list of holders is worth.
+/// Rows for the overview of all segments with the keys that select, and the fewest rows worth a list of holders.
 const OVERVIEW: u16 = 17;
 const LEAST: u16 = 6;
-/// The same under a rule, two abreast.
+/// Rows for the overview under a rule, in two columns.
 const SHORT: u16 = 5;
 const LEAST_HELD: u16 = 3;
-/// From this width on facts stand two abreast and take a row less.
+/// From this width on facts are in two columns, and take one row less.
 const ABREAST: u16 = 70;
 
 fn bindings() -> Vec<Binding> {
@@ -110,12 +110,12 @@ fn bindings() -> Vec<Binding> {
     ]
 }
 
-/// The step around the cursor: it tells when a block dies.
+/// The step around the cursor, which shows when a block dies.
 fn wants(_: &mut ScreenStates, _: &Picture) -> Option<StudyRequest> {
     Some(StudyRequest { window: Window::Step, grouping: Grouping::Category })
 }
 
-/// What is selected; where nothing is, the sums of all segments.
+/// The selection, or else the overview.
 fn selected(stage: &Stage<'_>) -> Clipping {
     let state = &stage.states.blocks;
     let survey = state.survey(stage.shown, &stage.picture.history);
@@ -140,7 +140,7 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> FrameLayout {
         let [map, under] = left.layout::<2>(&Split::vertical([Constraint::Min(0), Constraint::Length(under)]));
         chart::render(stage, &survey, picked, Frame::Box, map, buf, &mut layout);
         table::render(stage, &survey, picked, under, buf);
-        // Where nothing is selected there is room for who holds it all.
+        // Without a selection there is room for the holders.
         let shares = state.selected.is_none() && right.height >= OVERVIEW + LEAST && holders::are_shown(stage);
         let overview = if shares { OVERVIEW } else { right.height };
         let [detail, held] = right.layout::<2>(&Split::vertical([Constraint::Length(overview), Constraint::Min(0)]));
@@ -154,7 +154,7 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> FrameLayout {
         let under = (area.height * 3 / 7).clamp(4, 11);
         let [map, under] = area.layout::<2>(&Split::vertical([Constraint::Min(0), Constraint::Length(under)]));
         chart::render(stage, &survey, picked, Frame::Rule, map, buf, &mut layout);
-        // Where nothing is selected there is room for who holds it all.
+        // Without a selection there is room for the holders.
         let short = if area.width >= ABREAST { SHORT - 1 } else { SHORT };
         let shares = state.selected.is_none() && under.height >= short + LEAST_HELD && holders::are_shown(stage);
         let overview = if shares { short } else { under.height };
@@ -169,7 +169,7 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> FrameLayout {
     layout
 }
 
-/// The map of the run and that of a ghost on one scale, and under them what is selected.
+/// Draws the run's map and a ghost's at one scale, with the selection's details below.
 fn haunted(
     stage: &Stage<'_>,
     survey: &Survey,

@@ -1,11 +1,11 @@
-//! When a block was born and when it dies, in words.
+//! The birth and death of a block, in words.
 
 use crate::model::{BlockView, OpRun, Study};
 use crate::source::SourceKind;
 use crate::tui::stage::Stage;
 use crate::units::Address;
 
-/// What is told of blocks at one moment.
+/// The source of such sentences at one moment.
 pub(super) struct BlockStory<'a> {
     stage: &'a Stage<'a>,
     study: Option<&'a Study>,
@@ -45,7 +45,7 @@ impl<'a> BlockStory<'a> {
         }
     }
 
-    /// `backward, blocks.3.attn linear · in 97 events`; what can't be known says so.
+    /// `backward, blocks.3.attn linear · in 97 events`, or why it can't be known.
     pub fn dies(&self, block: &BlockView, address: Address) -> String {
         if block.pending {
             return "freed; waits for another stream".to_owned();
@@ -86,7 +86,7 @@ impl<'a> BlockStory<'a> {
         if place.is_empty() { ahead } else { format!("{} · {ahead}", place.join(", ")) }
     }
 
-    /// The step that was studied goes on behind what is known of it.
+    /// True if the studied step goes on beyond what is known of it.
     fn is_under_way(&self, study: &Study) -> bool {
         let history = &self.stage.picture.history;
         let open = history.columns() == 1 || history.ends_in_part(0);
@@ -106,7 +106,7 @@ mod tests {
     use crate::tui::hold::Hold;
     use crate::tui::states::ScreenStates;
 
-    /// What is told of every block at a position of the synthetic run whose step around it was studied: with its address.
+    /// Calls `told` for every block at a position of the synthetic run, with a study of the step around it.
     fn told<T>(
         position: usize,
         events: &[Event],

@@ -1,4 +1,4 @@
-//! The segments as a table, in the order of the map; of blocks that are looked for, the largest.
+//! A table of the segments in the map's order; with a filter, of the largest matching blocks.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -65,7 +65,7 @@ fn segments(stage: &Stage<'_>, survey: &Survey, picked: Option<SelectedPart>, ar
     let order = stage.states.blocks.ordered(view, survey);
     let unit = ByteUnit::for_largest(view.segments.iter().map(|segment| segment.size).max().unwrap_or_default());
     let seen = usize::from(area.height).saturating_sub(1);
-    // The one that is selected stays among those that are seen.
+    // The selected row stays visible.
     let at = picked.and_then(|picked| order.iter().position(|index| *index == picked.segment));
     let first = at.map_or(0, |at| (at + 1).saturating_sub(seen));
     let line = |words: [String; COLUMNS.len()]| -> String {

@@ -9,11 +9,11 @@ use crate::drawing::theme::{Theme, Token};
 pub(super) fn bar(share: f64, cells: u16, theme: &Theme, token: Token) -> Vec<Span<'static>> {
     let style = Style::new().fg(theme.color(token));
     let (whole, rest) = length(share, 1.0, cells);
-    // Spaces in reverse are full cells at a byte each, where a block takes three: a screen of bars has hundreds.
+    // Reversed blanks show full cells in one byte each, where a block character takes three: a screen of bars has hundreds.
     vec![Span::styled(" ".repeat(whole), style.add_modifier(Modifier::REVERSED)), Span::styled(rest, style)]
 }
 
-/// A bar of `cells` at `full`: its whole cells, and what ends it to an eighth of a cell.
+/// A bar of `cells` at `full`: its number of whole cells, and its end to an eighth of a cell.
 fn length(value: f64, full: f64, cells: u16) -> (usize, &'static str) {
     if full <= 0.0 || value <= 0.0 {
         return (0, "");

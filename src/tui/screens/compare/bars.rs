@@ -14,16 +14,16 @@ use crate::drawing::theme::Token;
 use crate::model::{Phase, Profile};
 use crate::units::Bytes;
 
-/// Cells of a figure behind its bar.
+/// The width of a figure behind its bar.
 const FIGURE: u16 = 9;
-/// Cells of what a bar is called, where it stands before it.
+/// The width of a bar's label, if it stands before the bar.
 const HEAD: u16 = 14;
 
 /// Bars of one scale: one for each configuration that has the figure.
 struct BarGroup {
     head: String,
     bars: Vec<Bar>,
-    /// What a full bar stands for; 0.0 where a bar would say nothing.
+    /// The value of a full bar; 0.0 if bars would say nothing.
     full: f64,
 }
 
@@ -33,7 +33,7 @@ struct Bar {
     text: String,
 }
 
-/// The figures of the table. All bytes have one scale, so that every bar of them can be held against every other.
+/// The figures of the table. All bytes share one scale, so that any two bars can be compared.
 fn figures(compared: &ComparisonFrame<'_>) -> Vec<BarGroup> {
     let unit = unit(compared);
     let group = |metric: Metric| {
@@ -44,13 +44,13 @@ fn figures(compared: &ComparisonFrame<'_>) -> Vec<BarGroup> {
         let bars: Vec<Bar> = compared.all.iter().map(|one| &**one).enumerate().filter_map(figure).collect();
         let full = match metric {
             Metric::Allocated | Metric::Reserved | Metric::Stranded => most(compared),
-            // A bar of its own length says nothing of a lone time or rate.
+            // The length of a single bar says nothing about a time or rate.
             _ if bars.len() < 2 => 0.0,
             _ => bars.iter().map(|bar| bar.value).fold(0.0, f64::max),
         };
         BarGroup { head: metric.head(compared.stage, unit), bars, full }
     };
-    // A loss is no cost, and a rate is the time of a step again.
+    // A loss is not a cost, and a rate is the step's time again.
     let drawn = [Metric::Allocated, Metric::Reserved, Metric::Step, Metric::Stranded];
     drawn.map(group).into_iter().filter(|group| !group.bars.is_empty()).collect()
 }
@@ -64,7 +64,7 @@ fn phases(compared: &ComparisonFrame<'_>) -> Vec<BarGroup> {
     let Some((_, order)) = highest.iter().find(|(place, _)| *place == compared.selected) else { return Vec::new() };
     let group = |phase: Phase| {
         let bar = |(place, of): &(usize, &[(Phase, Bytes)])| {
-            // A phase in which no memory moved has no highest of its own.
+            // A phase without memory events has no maximum of its own.
             let (_, bytes) = of.iter().find(|(other, most)| *other == phase && *most > Bytes::ZERO)?;
             Some(Bar { place: *place, value: bytes.get() as f64, text: unit.figure(*bytes) })
         };
@@ -74,7 +74,7 @@ fn phases(compared: &ComparisonFrame<'_>) -> Vec<BarGroup> {
     order.iter().map(|(phase, _)| group(*phase)).filter(|group| !group.bars.is_empty()).collect()
 }
 
-/// The most bytes that any configuration took: what a full bar of bytes stands for.
+/// The most bytes of any configuration: the value of a full bar of bytes.
 fn most(compared: &ComparisonFrame<'_>) -> f64 {
     let reserved = compared.all.iter().filter_map(|one| Metric::Reserved.of_configuration(one));
     let curves = compared.all.iter().filter_map(|one| one.curve.as_deref()?.peak());
@@ -82,7 +82,7 @@ fn most(compared: &ComparisonFrame<'_>) -> f64 {
     reserved.map(|figure| figure.median).chain(curves).fold(0.0, f64::max)
 }
 
-/// Draws a group for each figure, then for each phase, as many as `area` holds whole; returns the rows taken.
+/// Draws a group for each figure, then for each phase, as many as fit completely. Returns the rows used.
 pub(super) fn render(compared: &ComparisonFrame<'_>, area: Rect, buf: &mut Buffer) -> u16 {
     let theme = compared.stage.theme;
     let mut y = 0;
@@ -99,13 +99,13 @@ pub(super) fn render(compared: &ComparisonFrame<'_>, area: Rect, buf: &mut Buffe
             put(area, row, vec![numbered(bar.place, theme)], buf);
             draw(compared, bar, group.full, Rect { y: area.y + row, height: 1, ..area }, 2, buf);
         }
-        // An empty row after it, where there is room for one.
+        // An empty row after it, if there is room.
         y += rows + 1;
     }
     y.min(area.height)
 }
 
-/// Rows that [`render_one`] takes; none where no phases are known.
+/// How many rows [`render_one`] takes; `None` if no phases are known.
 pub(super) fn rows_of_one(compared: &ComparisonFrame<'_>) -> Option<u16> {
     let phases = phases(compared).len();
     let left = flips::wanted(compared).map_or_else(|| figures_with_bars(compared).len(), usize::from);
@@ -113,12 +113,12 @@ pub(super) fn rows_of_one(compared: &ComparisonFrame<'_>) -> Option<u16> {
     (phases > 0).then(|| u16::try_from(rows).unwrap_or(u16::MAX))
 }
 
-/// Figures of which a bar says something.
+/// The figures for which bars are of use.
 fn figures_with_bars(compared: &ComparisonFrame<'_>) -> Vec<BarGroup> {
     figures(compared).into_iter().filter(|group| group.full > 0.0).collect()
 }
 
-/// Draws what flips would do to the only configuration at the left, or its figures, and its phases at the right: a row each.
+/// For a single configuration: draws the effects of flips or its figures at the left, and its phases at the right, one row each.
 pub(super) fn render_one(compared: &ComparisonFrame<'_>, area: Rect, buf: &mut Buffer) {
     let theme = compared.stage.theme;
     let half = area.width.saturating_sub(4) / 2;
@@ -143,7 +143,7 @@ pub(super) fn render_one(compared: &ComparisonFrame<'_>, area: Rect, buf: &mut B
     }
 }
 
-/// A bar from column `x` of a row on, and its figure at the right.
+/// Draws a bar from column `x` of a row on, and its figure at the right.
 fn draw(compared: &ComparisonFrame<'_>, drawn: &Bar, full: f64, row: Rect, x: u16, buf: &mut Buffer) {
     let theme = compared.stage.theme;
     put_right(row, 0, vec![span(theme, Token::Text, drawn.text.clone())], buf);

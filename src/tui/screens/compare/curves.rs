@@ -15,11 +15,11 @@ use crate::drawing::theme::{Theme, Token};
 use crate::model::Profile;
 use crate::units::Bytes;
 
-/// A curve bears its number every so many columns.
+/// A curve carries its number in every column of this distance.
 const EVERY: usize = 16;
-/// Rows from which on many lines can be told from each other.
+/// From this many rows on many lines can be told apart.
 const ROWS_FOR_ALL: u16 = 8;
-/// Contrast up to which a ground lets lines of all configurations be seen.
+/// The highest contrast of a background on which the lines of all configurations are visible.
 const FAINT: f64 = 2.0;
 
 /// Draws the pane.
@@ -67,16 +67,16 @@ pub(super) fn render(compared: &ComparisonFrame<'_>, kind: Frame, area: Rect, bu
     };
     let axis = Axis::new(ByteUnit::for_largest(top), top, plot.height);
     axis.draw(theme, inner, plot, buf);
-    // The selected one is drawn last: where lines share a cell, it has the colour.
+    // The selected configuration is drawn last, so that it has the colour of cells that lines share.
     let (others, selected): (Vec<_>, Vec<_>) = curves.into_iter().partition(|(place, _)| *place != compared.selected);
     let others: Vec<_> = others.into_iter().filter(|(place, _)| lines.contains(place)).collect();
     let line = |(place, profile): &(usize, &Profile)| {
         let heights = profile.in_columns(plot.width * Curve::COLUMNS).map(|sample| Some(sample.allocated));
-        // By its colour it is known, and what is filled is faint.
+        // Lines are identified by their colours, and the fill is faint.
         (*place, Curve::of_bytes(plot, axis, heights).in_its_colour())
     };
-    // It is an area, so faint that the others can be seen in it; where no faint colour is to be had, a line as they are, with what lies
-    // below it shaded between them.
+    // It is drawn as an area faint enough for the other lines to be visible on it. If no faint colour is available, it
+    // is a line like the others, with the space below it shaded.
     let faint = faint(compared.selected, theme);
     let outlined = selected.iter().filter(|_| faint.is_none());
     let drawn: Vec<(usize, Curve)> = others.iter().chain(outlined).map(line).collect();
@@ -105,8 +105,8 @@ pub(super) fn render(compared: &ComparisonFrame<'_>, kind: Frame, area: Rect, bu
     }
 }
 
-/// Whose lines are drawn beside the selected one's: all, or in few rows, where they would lie upon each other, the baseline's and that
-/// of the one that takes least.
+/// The configurations whose lines are drawn with the selected one's: all, or in few rows, where lines would cover each
+/// other, the baseline and the one that needs least memory.
 fn lines(compared: &ComparisonFrame<'_>, rows: u16) -> Vec<usize> {
     let all = 0..compared.all.len();
     let others = all.filter(|place| *place != compared.selected);
@@ -117,7 +117,7 @@ fn lines(compared: &ComparisonFrame<'_>, rows: u16) -> Vec<usize> {
     others.filter(|place| *place == compared.baseline || least.first() == Some(place)).collect()
 }
 
-/// Configurations whose step goes as that of the one that is filled: their lines lie under its own.
+/// Configurations whose step is like that of the filled one: their lines are hidden by it.
 fn alike(compared: &ComparisonFrame<'_>) -> Vec<usize> {
     let curve = |place: usize| compared.all.get(place).and_then(|one| one.curve.as_deref());
     let heights = |profile: &Profile| -> Vec<Bytes> {
@@ -128,12 +128,13 @@ fn alike(compared: &ComparisonFrame<'_>) -> Vec<usize> {
     others.filter(|place| curve(*place).is_some_and(|curve| heights(curve) == selected)).collect()
 }
 
-/// The number of a configuration in its line, now and then; each has its own columns, so that they do not hide each other.
+/// Writes the number of a configuration on its line in some columns. Each configuration has its own columns, so that
+/// numbers don't hide each other.
 fn numbers(place: usize, line: &Curve, theme: &Theme, plot: Rect, buf: &mut Buffer) {
     for x in (0..plot.width).filter(|x| is_numbered(place, *x)) {
         let Some(y) = line.row_at(x) else { continue };
         let cell = &mut buf[(plot.x + x, plot.y + y)];
-        // Where the line gives way to an edge, its number would stand for nothing.
+        // Where the line is interrupted by an edge, no number is written.
         if cell.symbol().chars().all(|symbol| ('\u{2800}'..='\u{28ff}').contains(&symbol)) {
             cell.set_char(number_of(place)).set_fg(theme.color(token_of(place)));
         }
@@ -148,13 +149,13 @@ fn is_numbered(place: usize, x: u16) -> bool {
     usize::from(x) % EVERY == (place * 3 + 2) % EVERY
 }
 
-/// A configuration's own colour made faint, or where colours can't be mixed that of borders, if that is faint.
+/// A faint version of a configuration's colour, or if colours can't be mixed the borders' colour, if that is faint.
 fn faint(place: usize, theme: &Theme) -> Option<Color> {
     let is_faint = || theme.contrast(Token::Border, Token::Surface).is_some_and(|contrast| contrast < FAINT);
     theme.faint(token_of(place)).or_else(|| is_faint().then(|| theme.color(Token::Border)))
 }
 
-/// How high a curve is in each column, in eighths of a row; what is there at all has one.
+/// The height of a curve in each column, in eighths of a row; at least one if there is anything.
 fn eighths(profile: &Profile, axis: Axis, plot: Rect) -> impl Iterator<Item = (u16, u16)> {
     let heights = profile.in_columns(plot.width).map(move |sample| match sample.allocated {
         Bytes::ZERO => 0,
@@ -163,7 +164,7 @@ fn eighths(profile: &Profile, axis: Axis, plot: Rect) -> impl Iterator<Item = (u
     (plot.left()..plot.right()).zip(heights)
 }
 
-/// Fills what lies below a curve.
+/// Fills the area below a curve.
 fn fill(profile: &Profile, axis: Axis, faint: Color, plot: Rect, buf: &mut Buffer) {
     for (x, height) in eighths(profile, axis, plot) {
         for (row, y) in (0..).zip((plot.top()..plot.bottom()).rev()) {
@@ -175,7 +176,7 @@ fn fill(profile: &Profile, axis: Axis, faint: Color, plot: Rect, buf: &mut Buffe
     }
 }
 
-/// The number of the configuration whose area it is, now and then along its upper edge.
+/// Writes the number of the configuration along its area's upper edge, in some columns.
 fn numbers_in_area(
     place: usize,
     profile: &Profile,
@@ -186,7 +187,7 @@ fn numbers_in_area(
     buf: &mut Buffer,
 ) {
     for (x, height) in eighths(profile, axis, plot).filter(|(x, _)| is_numbered(place, *x - plot.x)) {
-        // The highest row that is its own.
+        // The highest row that belongs to it alone.
         let Some(row) = (height / 8).checked_sub(1) else { continue };
         let cell = &mut buf[(x, plot.bottom() - 1 - row)];
         if cell.symbol() == "█" {
@@ -195,7 +196,7 @@ fn numbers_in_area(
     }
 }
 
-/// Shades what lies below a line, where nothing else does.
+/// Shades the area below a line where nothing else does.
 fn shade(place: usize, line: &Curve, theme: &Theme, plot: Rect, buf: &mut Buffer) {
     let border = theme.color(Token::Border);
     for x in 0..plot.width {
@@ -222,7 +223,7 @@ fn phases(profile: &Profile, theme: &Theme, plot: Rect, buf: &mut Buffer) {
             continue;
         }
         let name = phase.map_or("", |phase| legend::phase_label(phase, room - 1));
-        // Edges between parts of which none has a name say nothing.
+        // Borders between unnamed parts are of no use.
         let ends = std::mem::replace(&mut named, !name.is_empty());
         if name.is_empty() && !ends {
             continue;

@@ -1,11 +1,11 @@
-//! What configurations are called: by the switches that stand differently in them.
+//! Names configurations by the switches in which they differ.
 
 use std::sync::Arc;
 
 use crate::model::{Configuration, Setting};
 use crate::tui::words;
 
-/// What a configuration is called: how it differs from the first.
+/// The name of a configuration: how it differs from the first.
 pub(super) fn name(all: &[Arc<Configuration>], place: usize) -> String {
     let words = differences(all, place);
     match words.as_str() {
@@ -15,7 +15,7 @@ pub(super) fn name(all: &[Arc<Configuration>], place: usize) -> String {
     }
 }
 
-/// How a configuration differs from the first; empty where it does not.
+/// How a configuration differs from the first; empty if it does not.
 pub(super) fn differences(all: &[Arc<Configuration>], place: usize) -> String {
     let (Some(first), Some(this)) = (all.first(), all.get(place)) else { return String::new() };
     let differs =
@@ -30,7 +30,7 @@ pub(super) fn differences(all: &[Arc<Configuration>], place: usize) -> String {
     words.join(", ")
 }
 
-/// The switches that do not stand the same in all of them.
+/// The switches whose values are not the same in all configurations.
 pub(super) fn differing(all: &[Arc<Configuration>]) -> Vec<&Setting> {
     let Some(last) = all.last() else { return Vec::new() };
     let differs = |setting: &&Setting| {
@@ -42,7 +42,7 @@ pub(super) fn differing(all: &[Arc<Configuration>]) -> Vec<&Setting> {
     last.settings.0.iter().filter(differs).collect()
 }
 
-/// Whether configurations differ in how memory is managed alone, so that what they allocate is no news.
+/// True if configurations differ only in how memory is managed, so that equal allocated bytes are no news.
 pub(super) fn only_allocator(all: &[Arc<Configuration>]) -> bool {
     let differing = differing(all);
     !differing.is_empty() && differing.iter().all(|setting| &*setting.switch == "alloc-conf")

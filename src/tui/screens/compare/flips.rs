@@ -1,4 +1,4 @@
-//! What flips would do to the peak of a step of the only configuration: each was tried on a simulated device, beside the run.
+//! What flips would do to the step's peak of the only configuration. Each was tried on a simulated device beside the run.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -14,24 +14,24 @@ use crate::model::FlipTrials;
 use crate::tui::words;
 use crate::units::Bytes;
 
-/// Cells of a figure and its change, behind the bar.
+/// The width of a figure and its change, behind the bar.
 const FIGURE: u16 = 18;
-/// Cells of a bar at most: a longer one says no more.
+/// The greatest width of a bar.
 const BAR: u16 = 60;
 
-/// What was tried, where there is nothing else to compare with and no lesson leaves that to the learner.
+/// The trials, if there is nothing else to compare with and no lesson leaves this to the learner.
 fn weighed<'a>(compared: &ComparisonFrame<'a>) -> Option<&'a FlipTrials> {
     let stage = compared.stage;
     let weighed = stage.view().weighed.as_deref().filter(|weighed| !weighed.flips.is_empty())?;
     (compared.is_one() && stage.hold.advises()).then_some(weighed)
 }
 
-/// Rows that it takes: a heading, the run as it is, and each flip.
+/// How many rows it needs: a heading, the current run, and each flip.
 pub(super) fn wanted(compared: &ComparisonFrame<'_>) -> Option<u16> {
     u16::try_from(weighed(compared)?.flips.len() + 2).ok()
 }
 
-/// Draws a row for the run as it is, and one for each flip below it, that which saves most first.
+/// Draws a row for the current run, and below it one for each flip, the one that saves most first.
 pub(super) fn render(compared: &ComparisonFrame<'_>, area: Rect, buf: &mut Buffer) {
     let Some(weighed) = weighed(compared) else { return };
     let (stage, unit) = (compared.stage, unit(compared));

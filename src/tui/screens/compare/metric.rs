@@ -1,4 +1,4 @@
-//! What configurations are compared by.
+//! The figures by which configurations are compared.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::drawing::figures::{self, ByteUnit};
 use crate::model::{Configuration, Figure, Measurement};
 use crate::tui::stage::Stage;
 
-/// A figure that every configuration has.
+/// A figure of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Metric {
     Allocated,
@@ -18,7 +18,7 @@ pub(super) enum Metric {
 }
 
 impl Metric {
-    /// In the order of the table: where room is short the last ones go.
+    /// In the order of the table; the last ones are dropped if there is no room.
     pub const ALL: [Self; 6] =
         [Self::Allocated, Self::Reserved, Self::Step, Self::Throughput, Self::Loss, Self::Stranded];
 
@@ -33,7 +33,7 @@ impl Metric {
         }
     }
 
-    /// Whether less of it is better; `None` where configurations can't be judged by it: a loss falls by itself.
+    /// Whether less is better; `None` if the figure does not tell which configuration is better: a loss falls by itself.
     pub const fn less_is_good(self) -> Option<bool> {
         match self {
             Self::Allocated | Self::Reserved | Self::Step | Self::Stranded => Some(true),
@@ -42,7 +42,7 @@ impl Metric {
         }
     }
 
-    /// Whether the change against the baseline stands beside it.
+    /// True if the change from the baseline is shown beside it.
     pub const fn has_change(self) -> bool {
         !matches!(self, Self::Loss | Self::Stranded)
     }
@@ -67,12 +67,12 @@ impl Metric {
         }
     }
 
-    /// The figure of a configuration, where it has one.
+    /// The figure of a configuration; `None` if it has none.
     pub fn of_configuration(self, configuration: &Configuration) -> Option<Figure> {
         self.of(&configuration.measured.as_ref()?.1)
     }
 
-    /// Which configurations are best by it; see [`Figure::best_of`].
+    /// The indices of the best configurations by this figure; see [`Figure::best_of`].
     pub fn best(self, all: &[Arc<Configuration>]) -> Vec<usize> {
         let figures: Vec<Option<Figure>> =
             all.iter().map(|configuration| self.of_configuration(configuration)).collect();

@@ -1,4 +1,4 @@
-//! Every configuration of a run beside the others: the figures of its steps, how they differ, which is best.
+//! Compares every configuration of a run: the figures of its steps, how they differ, and which is best.
 //!
 //! ```text
 //!  ╭ configurations ─────────────────────────╮
@@ -9,9 +9,8 @@
 //!  │                       ││ one's switches │   (from 110 columns on)
 //!  ╰───────────────────────╯╰────────────────╯
 //! ```
-//!
-//! Of a single one the right pane has nothing to say: its step is drawn by category, and a band over the whole width has what its phases
-//! took, where those are known, else its last steps side by side.
+//! For a single configuration there is no right pane. Its step is drawn by category, and a band over the whole width
+//! shows its phases if they are known, or else its last steps side by side.
 
 mod bar;
 mod bars;
@@ -52,13 +51,13 @@ pub(crate) const SCREEN: Screen = Screen {
     bindings,
 };
 
-/// From this size on panes have boxes, and the switches of the selected one a pane.
+/// From this size on panes have boxes, and the selected configuration's switches have a pane.
 const BOXES: (u16, u16) = (110, 24);
-/// Cells of that pane.
+/// The width of that pane.
 const RIGHT: u16 = 44;
-/// Rows below the table from which on a band of phases, or one of steps, leaves enough for the curve.
+/// From this many rows below the table on, a band of phases or of steps leaves enough for the curve.
 const ROWS_FOR_PHASES: u16 = 20;
-/// Rows that a chart below flips has at least, with its title.
+/// The fewest rows of a chart below the flips, with its title.
 const LEAST_CHART: u16 = 6;
 const ROWS_FOR_STEPS: u16 = 14;
 /// The same for steps above a band of flips.
@@ -99,16 +98,16 @@ fn bindings() -> Vec<Binding> {
 struct ComparisonFrame<'a> {
     stage: &'a Stage<'a>,
     all: Vec<Arc<Configuration>>,
-    /// The file of each that is not the run's.
+    /// The file of each configuration that is not the run's.
     files: Vec<Option<Arc<str>>>,
     selected: usize,
     baseline: usize,
 }
 
 impl<'a> ComparisonFrame<'a> {
-    /// `None` where there is no configuration yet.
+    /// `None` if there is no configuration yet.
     fn of(stage: &'a Stage<'a>) -> Option<Self> {
-        // While steps go by figures are those of the mark: renewed no more often than they can be read.
+        // While steps go by, the figures are those of the mark, so that they change no more often than they can be read.
         let marked = stage.picture.marked.as_ref().filter(|_| stage.picture.goes_on());
         let own = marked.map_or(&*stage.picture.configurations, |marked| &*marked.view.configurations);
         let state = &stage.states.compare;
@@ -116,22 +115,22 @@ impl<'a> ComparisonFrame<'a> {
         Some(Self { stage, all, files, selected: state.selected(own)?, baseline: state.baseline(own)? })
     }
 
-    /// Whether there is nothing to compare with: no word about changes, then.
+    /// True if there is nothing to compare with, so that changes are not mentioned.
     fn is_one(&self) -> bool {
         self.all.len() < 2
     }
 
-    /// What a configuration is called: its file, where it is not one of several of a run, and how it differs from the first of all.
+    /// The name of a configuration: its file, unless it is one of several of a run, and how it differs from the first of all.
     fn name(&self, place: usize) -> String {
         let picture = self.stage.picture;
         let own = match &picture.kind {
-            // Of several files each device has its own.
+            // Each device of several files has its own name.
             SourceKind::Snapshot(_) if picture.device.of > 1 => Some(&picture.view.about.workload),
             SourceKind::Snapshot(name) => Some(name),
             _ => None,
         };
         match self.files.get(place).and_then(Option::as_ref).or(own) {
-            // A device of several is called without the kind of its file: so are those beside it.
+            // A device of several is named without its file's extension, and so are the others.
             Some(file) => match differences::differences(&self.all, place).as_str() {
                 "" if picture.device.of > 1 => without_kind(file).to_owned(),
                 differences if picture.device.of > 1 => format!("{}: {differences}", without_kind(file)),
@@ -143,7 +142,7 @@ impl<'a> ComparisonFrame<'a> {
     }
 }
 
-/// The name of a snapshot's file without its kind.
+/// A snapshot file's name without its extension.
 fn without_kind(file: &str) -> &str {
     let plain = file.strip_suffix(".xz").unwrap_or(file);
     plain.strip_suffix(".pickle").unwrap_or(plain)
@@ -174,13 +173,13 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> FrameLayout {
     if compared.is_one() {
         let phases = switches::band_rows(&compared).filter(|_| boxes && below.height >= ROWS_FOR_PHASES);
         let steps = steps::wanted(&compared, kind, below.height).filter(|_| below.height >= ROWS_FOR_STEPS);
-        // Steps of somebody's program differ more than those of a lab that nobody touches.
+        // The steps of somebody's program differ more than those of an untouched lab.
         let phases = phases.filter(|_| steps.is_none() || !matches!(stage.picture.kind, SourceKind::Snapshot(_)));
         let rows = phases.or(steps).unwrap_or(0);
-        // Without boxes what flips would do is a band of its own.
+        // Without boxes the flips have a band of their own.
         let flips = flips::wanted(&compared).filter(|_| !boxes && below.height >= ROWS_FOR_STEPS);
         let rows = if flips.is_some() && below.height < ROWS_FOR_BOTH { 0 } else { rows };
-        // The step is on the Lab as well.
+        // The step is on the Lab too.
         let most = below.height.saturating_sub(rows + LEAST_CHART).max(below.height / 2);
         let flip_rows = flips.map_or(0, |rows| rows + 1).min(most);
         let [band, would, chart] = below.layout::<3>(&Split::vertical([
@@ -211,8 +210,8 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> FrameLayout {
     layout
 }
 
-/// The curves. Of a single configuration the step shown, by category; so too while there is no curve yet: where the first step failed it
-/// says how far that came.
+/// Draws the curves. For a single configuration, or before there are any curves, draws the step shown by category; if
+/// the first step failed, that shows how far it got.
 fn curve_of_each(
     stage: &Stage<'_>,
     compared: &ComparisonFrame<'_>,

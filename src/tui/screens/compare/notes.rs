@@ -1,11 +1,11 @@
-//! What must be known of the figures.
+//! Notes on the figures.
 
 use super::ComparisonFrame;
 use crate::source::SourceKind;
 use crate::tui::action::Action;
 use crate::tui::states::{CompareAction, ScreenAction};
 
-/// What must be known of the figures of the one selected. Of a single one that is what was measured: nothing differs.
+/// Notes on the selected configuration's figures. For a single one, they are about what was measured.
 pub(super) fn notes(compared: &ComparisonFrame<'_>) -> Vec<String> {
     let (all, selected) = (&compared.all, compared.selected);
     let configuration = &all[selected];
@@ -27,7 +27,7 @@ pub(super) fn notes(compared: &ComparisonFrame<'_>) -> Vec<String> {
     if compared.is_one() {
         return [failed.to_owned(), measured].into_iter().filter(|note| !note.is_empty()).collect();
     }
-    // Only a live run can still be told to empty its cache.
+    // Only a live run can still empty its cache.
     let keeps = match compared.stage.picture.kind {
         SourceKind::Live => {
             let empties = compared.stage.keys.with_key(Action::EmptyCache, "empty_cache");

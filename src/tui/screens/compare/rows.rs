@@ -24,17 +24,17 @@ use crate::tui::stage::{Stage, Targets};
 use crate::tui::states::{CompareAction, ScreenAction};
 use crate::units::Bytes;
 
-/// Inside of a table whose rows are one line each.
+/// The inner width of a table with one line per row.
 const ONE_LINE: u16 = 107;
-/// Cells of a name in one: columns that are less telling give way to it.
+/// The least and the greatest width of names in it. Less important columns are dropped in favour of names.
 const NAME: (u16, u16) = (20, 36);
-/// Cells before the name: the mark of the one selected, and its number.
+/// The width before the name, for the mark of the selection and the number.
 const MARGIN: u16 = 5;
-/// Cells from the longest name to the figures: those of the steps.
+/// The width between the longest name and the figures, for the number of steps.
 const BETWEEN: u16 = 10;
-/// Cells before the figures where those stand below the name.
+/// The width before the figures if they are below the name.
 const INDENT: u16 = 3;
-/// The best of a column.
+/// Marks the best of a column.
 const BEST: &str = "✓";
 
 /// The colour of a configuration's number and curve.
@@ -54,19 +54,19 @@ pub(super) fn token_of(place: usize) -> Token {
 /// A column of the table.
 struct MetricColumn {
     metric: Metric,
-    /// Which are best by it.
+    /// The indices of the best configurations by this column.
     best: Vec<usize>,
-    /// Cells of its figures, with the mark of the best.
+    /// The width of its figures, with the mark of the best.
     figure: usize,
-    /// Cells of its changes, with the blank before them.
+    /// The width of its changes, with the blank before them.
     change: usize,
 }
 
 impl MetricColumn {
-    /// Cells between two columns.
+    /// The width between two columns.
     const GAP: usize = 2;
 
-    /// As wide as what stands in it.
+    /// A column as wide as its content.
     fn of(metric: Metric, compared: &ComparisonFrame<'_>, unit: ByteUnit, one_line: bool) -> Self {
         let best = metric.best(&compared.all);
         let cells = |(place, one): (usize, &Arc<Configuration>)| {
@@ -77,7 +77,7 @@ impl MetricColumn {
         let head = metric.head(compared.stage, unit).width();
         let changes = (0..compared.all.len()).filter_map(|place| Some(changed(metric, compared, place)?.0.width() + 1));
         let change = changes.max().unwrap_or(0);
-        // A head may reach over the changes.
+        // A heading may extend over the changes.
         Self { metric, figure: figures.max(head.saturating_sub(change)).max(7), change, best }
     }
 
@@ -95,7 +95,7 @@ fn figure(metric: Metric, figure: &Figure, unit: ByteUnit, one_line: bool) -> St
     }
 }
 
-/// How a configuration differs from the baseline, in words, and what news that is; `None` where that is not told.
+/// How a configuration differs from the baseline, in words, and whether that is good news; `None` if it is not mentioned.
 fn changed(metric: Metric, compared: &ComparisonFrame<'_>, place: usize) -> Option<(String, Token)> {
     let less = metric.less_is_good().filter(|_| metric.has_change() && !compared.is_one())?;
     let base = metric.of_configuration(&compared.all[compared.baseline])?;
@@ -107,21 +107,21 @@ fn changed(metric: Metric, compared: &ComparisonFrame<'_>, place: usize) -> Opti
     Some((words, verdict(&base, &figure, less)))
 }
 
-/// Cells that the longest name takes, as far as names may.
+/// The width of the longest name, within its bounds.
 fn longest_name(compared: &ComparisonFrame<'_>) -> u16 {
     let cells = |place| compared.name(place).chars().count();
     let longest = (0..compared.all.len()).map(cells).max().unwrap_or(0);
     u16::try_from(longest).unwrap_or(u16::MAX).clamp(NAME.0, NAME.1)
 }
 
-/// Cells that the longest name takes, with what befell it.
+/// The width of the longest name with its remark.
 fn whole_names(compared: &ComparisonFrame<'_>) -> u16 {
     let failed = compared.all.iter().any(|one| one.out_of_memory);
     let longest = (0..compared.all.len()).map(|place| compared.name(place).chars().count()).max().unwrap_or(0);
     u16::try_from(longest).unwrap_or(u16::MAX - 64).clamp(NAME.0, u16::MAX - 64) + if failed { 6 } else { 0 }
 }
 
-/// The columns that fit, of what is known of any of them.
+/// The columns that fit, among those known for any configuration.
 fn columns(compared: &ComparisonFrame<'_>, width: u16, one_line: bool) -> Vec<MetricColumn> {
     let unit = unit(compared);
     let mut room =
@@ -140,7 +140,7 @@ fn inside(kind: Frame, width: u16) -> u16 {
     width.saturating_sub(if kind == Frame::Box { 4 } else { 1 })
 }
 
-/// Rows that the table wants, with its frame.
+/// How many rows the table needs, with its frame.
 pub(super) fn wanted_rows(compared: &ComparisonFrame<'_>, kind: Frame, width: u16) -> u16 {
     let inside = inside(kind, width);
     let each = if inside >= ONE_LINE { 1 } else { 2 };
@@ -155,7 +155,7 @@ pub(super) fn unit(compared: &ComparisonFrame<'_>) -> ByteUnit {
     ByteUnit::for_largest(largest)
 }
 
-/// Which is best, in words: a line for each thing that can be best.
+/// Which configuration is best, in words: a line for each figure.
 fn headline(compared: &ComparisonFrame<'_>, width: u16) -> Vec<Vec<Span<'static>>> {
     let theme = compared.stage.theme;
     let width = usize::from(width);
@@ -172,7 +172,7 @@ fn headline(compared: &ComparisonFrame<'_>, width: u16) -> Vec<Vec<Span<'static>
     let line = |words: &str, metric: Metric, then: Metric| {
         let mut line = vec![span(theme, Token::Dim, format!("{words:<13}"))];
         let mut best = metric.best(&compared.all);
-        // Of those that are as good by it, the one that is better otherwise comes first.
+        // Of several best ones, the one that is better in another figure comes first.
         let otherwise = |place: &usize| then.of_configuration(&compared.all[*place]).map_or(f64::MAX, |of| of.median);
         best.sort_by(|a, b| otherwise(a).total_cmp(&otherwise(b)));
         let Some((first, others)) = best.split_first() else {
@@ -208,7 +208,7 @@ fn headline(compared: &ComparisonFrame<'_>, width: u16) -> Vec<Vec<Span<'static>
         line
     };
     let known = |metric: &Metric| compared.all.iter().any(|one| metric.of_configuration(one).is_some());
-    // What an allocator's setting changes is how much it reserves.
+    // An allocator setting changes only the reserved bytes.
     let memory = if only_allocator(&compared.all) { Metric::Reserved } else { Metric::Allocated };
     let lines = [("least memory", memory, Metric::Step), ("fastest", Metric::Step, Metric::Allocated)];
     lines.into_iter().filter(|(_, metric, _)| known(metric)).map(|(words, of, then)| line(words, of, then)).collect()
@@ -220,7 +220,7 @@ pub(super) fn numbered(place: usize, theme: &Theme) -> Span<'static> {
     Span::styled(format!("{} ", place + 1), style)
 }
 
-/// Draws the pane; returns its rows in all, and how many are seen.
+/// Draws the pane. Returns the number of rows, and how many are visible.
 pub(super) fn render(
     compared: &ComparisonFrame<'_>,
     kind: Frame,
@@ -247,7 +247,7 @@ pub(super) fn render(
     }
     let taken = columns.iter().map(MetricColumn::cells).sum::<usize>().saturating_sub(MetricColumn::GAP);
     let begin = inner.width.saturating_sub(u16::try_from(taken).unwrap_or(u16::MAX));
-    // Figures follow the names: the eye loses the row across a gap.
+    // Figures are close to the names, because the eye loses the row across a gap.
     let begin = begin.min(if one_line { MARGIN + whole_names(compared) + BETWEEN } else { INDENT });
     let mut x = usize::from(begin);
     if one_line {
@@ -286,7 +286,7 @@ pub(super) fn render(
     (compared.all.len(), seen)
 }
 
-/// The first line of a row: its number, what it is called, what befell it.
+/// The first line of a row: the number, the name, and a remark.
 fn name(
     compared: &ComparisonFrame<'_>,
     place: usize,
@@ -314,7 +314,7 @@ fn name(
     put_right(Rect { height: 1.min(area.height), ..area }, 0, end, buf);
 }
 
-/// The configuration that is selected: a line for each figure, with its change against the baseline.
+/// The selected configuration as text: a line for each figure, with its change from the baseline.
 pub(super) fn copied(stage: &Stage<'_>) -> Clipping {
     let Some(compared) = ComparisonFrame::of(stage) else { return copied::moment(stage) };
     let (all, unit) = (&compared.all, unit(&compared));
@@ -370,7 +370,7 @@ fn row_of_figures(
         let is_best = column.best.contains(&place);
         let style = theme.style(if is_best { Token::Ok } else { Token::Text });
         let style = if is_best { style.add_modifier(Modifier::BOLD) } else { style };
-        // The mark stands before the figure: behind it lies the change.
+        // The mark is before the figure, because the change is behind it.
         let text = if is_best { format!("{BEST} {text}") } else { text };
         let mut line = vec![Span::styled(format!("{text:>width$} "), style)];
         if let Some((words, token)) = changed(metric, compared, place) {

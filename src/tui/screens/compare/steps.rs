@@ -18,29 +18,29 @@ use crate::units::{Bytes, GIB};
 
 /// Cells of what a row is called.
 const HEAD: u16 = 12;
-/// Cells of a step, and where there are few of them.
+/// The width of a step, and its width if there are few steps.
 const STEP: u16 = 8;
 const WIDE_STEP: u16 = 24;
-/// Cells between bars.
+/// The width between bars.
 const GAP: u16 = 2;
-/// Rows from which on there are bars.
+/// From this many rows on there are bars.
 const ROWS_FOR_BARS: u16 = 24;
-/// How far back the step that is shown is looked for.
+/// How many steps back the step shown is searched for.
 const FURTHEST: u64 = 256;
 
-/// A step, and what is known of its end; or several in a row of which all figures are the same, up to the last of them.
+/// A step, and what is known of its end; or several consecutive steps whose figures are all equal, up to the last of them.
 struct ComparedStep {
     column: Column,
-    /// The last of those that are the same.
+    /// The last of the equal steps.
     last: u64,
     has_ended: bool,
     took: Option<Micros>,
-    /// Lowest allocated against the step before.
+    /// By how much its lowest allocated bytes exceed those of the step before.
     grew: Option<i64>,
 }
 
 impl ComparedStep {
-    /// What a person would compare.
+    /// The figures that a person would compare.
     fn figures(&self, unit: ByteUnit) -> [String; 4] {
         [self.column.peak, self.column.reserved, self.column.stranded, self.column.floor].map(|of| unit.figure(of))
     }
@@ -51,10 +51,10 @@ impl ComparedStep {
     }
 }
 
-/// A row: what it is called, and its figure of a step.
+/// A row: its name, and a step's figure.
 type StepRow = (&'static str, fn(&ComparedStep, ByteUnit) -> Option<String>);
 
-/// Rows in the order in which they give way.
+/// The rows, in the order in which they are dropped.
 const ROWS: [StepRow; 6] = [
     ("allocated", |step, unit| Some(unit.figure(step.column.peak))),
     ("reserved", |step, unit| Some(unit.figure(step.column.reserved))),
@@ -64,12 +64,12 @@ const ROWS: [StepRow; 6] = [
     ("ms", |step, _| step.took.map(figures::milliseconds)),
 ];
 
-/// The row of what each step leaves behind, which is there where steps do that.
+/// The row of bytes that each step leaves behind, which exists if steps do so.
 const GROWS: usize = 4;
-/// Steps in a row that each leave something behind, from which on that is no chance.
+/// This many consecutive steps that each leave something behind are not chance.
 const GROWING: usize = 3;
 
-/// What a step left behind, with a mark where that is more than nothing.
+/// The bytes that a step left behind, with a mark if they are more than zero.
 fn grown(by: i64, unit: ByteUnit) -> String {
     let bytes = unit.figure(Bytes(by.unsigned_abs()));
     match by {
@@ -79,7 +79,7 @@ fn grown(by: i64, unit: ByteUnit) -> String {
     }
 }
 
-/// Whether the last steps all left something behind.
+/// True if each of the last steps left something behind.
 fn grows(steps: &[ComparedStep]) -> bool {
     let ended = steps.iter().rev().filter(|step| step.has_ended).take(GROWING);
     let (mut all, mut growing) = (0, 0);
@@ -90,7 +90,7 @@ fn grows(steps: &[ComparedStep]) -> bool {
     all == GROWING && growing == GROWING
 }
 
-/// Steps in a row of which all figures are the same, as one.
+/// Combines consecutive steps whose figures are all equal.
 fn grouped(steps: Vec<ComparedStep>, unit: ByteUnit) -> Vec<ComparedStep> {
     let mut groups: Vec<ComparedStep> = Vec::new();
     for step in steps {
@@ -104,15 +104,15 @@ fn grouped(steps: Vec<ComparedStep>, unit: ByteUnit) -> Vec<ComparedStep> {
     groups
 }
 
-/// Rows that the band takes of so many, with its frame: the figures, and bars below them where there is plenty; none where there is one
-/// step, or none.
+/// How many of `rows` the band takes, with its frame: for the figures, and for bars below them if there is plenty of
+/// room; `None` if there is at most one step.
 pub(super) fn wanted(compared: &ComparisonFrame<'_>, kind: Frame, rows: u16) -> Option<u16> {
     let frame = if kind == Frame::Box { 2 } else { 1 };
     let bars = if rows >= ROWS_FOR_BARS { rows / 4 } else { 0 };
     (compared.is_one() && compared.stage.picture.history.columns() > 1).then_some(frame + 1 + ROWS.len() as u16 + bars)
 }
 
-/// The last steps, as many as `room`, or those from the one at `position` on, where that is earlier; with the one under way, where so asked.
+/// The last `room` steps, or those from the one at `position` on if that is earlier; including the current one if `under_way`.
 fn shown(history: &History, position: u64, room: u64, under_way: bool) -> Vec<ComparedStep> {
     let known = |index: &u64| history.column(0, *index).filter(|column| under_way || !history.is_under_way(column));
     let all = history.columns();
@@ -131,20 +131,20 @@ fn shown(history: &History, position: u64, room: u64, under_way: bool) -> Vec<Co
     steps.collect()
 }
 
-/// The unit in which steps side by side tell what one leaves behind: MiB up to a few GiB.
+/// The unit for what a step leaves behind when steps are side by side: MiB up to a few GiB.
 fn fine_unit(unit: ByteUnit, history: &History) -> ByteUnit {
     let run = history.column(history.level_of_run(1), 0);
     let is_small = run.is_some_and(|run| run.reserved.max(run.peak) < Bytes(4 * GIB));
     if is_small && unit == ByteUnit::GiB { ByteUnit::MiB } else { unit }
 }
 
-/// Draws them; `area` has the rows that are [`wanted`], or fewer.
+/// Draws the steps; `area` has the rows that [`wanted`] returned, or fewer.
 pub(super) fn render(compared: &ComparisonFrame<'_>, kind: Frame, area: Rect, buf: &mut Buffer) {
     let (stage, unit) = (compared.stage, fine_unit(unit(compared), &compared.stage.picture.history));
     let (theme, picture) = (stage.theme, stage.picture);
     let room = usize::from(area.width.saturating_sub(HEAD + 4) / STEP);
     let position = picture.place();
-    // A step that failed is one to compare as well, and one that was cut off if it is looked at.
+    // A failed step is compared as well, and an interrupted one if it is looked at.
     let cut = !picture.goes_on()
         && picture.history.around(position).is_some_and(|column| picture.history.is_under_way(&column));
     let steps = grouped(shown(&picture.history, position, FURTHEST, cut || picture.view.autopsy.is_some()), unit);
@@ -183,7 +183,7 @@ pub(super) fn render(compared: &ComparisonFrame<'_>, kind: Frame, area: Rect, bu
         put(inner, y, vec![span(theme, Token::Dim, *name)], buf);
         for (number, step) in steps.iter().enumerate() {
             let text = figure(step, unit).unwrap_or_else(|| "·".to_owned());
-            // What the first steps keep for good is no leak.
+            // What the first steps keep for good is not a leak.
             let text = if step.grew > usual { text.trim_end_matches(" ▲").to_owned() } else { text };
             let token = match text.ends_with('▲') {
                 true => Token::Warn,
@@ -193,13 +193,13 @@ pub(super) fn render(compared: &ComparisonFrame<'_>, kind: Frame, area: Rect, bu
             cell(number, y, &text, token, buf);
         }
     }
-    // A row apart from the figures.
+    // One blank row below the figures.
     let below = figures + 1;
     let below = Rect { y: inner.y + below, height: inner.height.saturating_sub(below), ..inner };
     bars(&steps, each, unit, theme, below, buf);
 }
 
-/// A bar below the figures of each step, which have so many cells: its floor, its peak, and what was reserved.
+/// Draws a bar below the figures of each step, in `each` cells: its floor, its peak, and the reserved bytes.
 fn bars(steps: &[ComparedStep], each: u16, unit: ByteUnit, theme: &Theme, area: Rect, buf: &mut Buffer) {
     let Some(highest) = steps.iter().map(|step| step.column.reserved.max(step.column.peak)).max() else { return };
     let width = each.saturating_mul(u16::try_from(steps.len()).unwrap_or(u16::MAX));

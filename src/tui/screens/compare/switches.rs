@@ -1,4 +1,4 @@
-//! How the switches stand in the configuration selected, and its figures beside those of the others.
+//! The selected configuration's switches, and its figures beside those of the others.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -14,7 +14,7 @@ use crate::tui::words;
 /// The column of values.
 const VALUES: u16 = 18;
 
-/// Draws how the switches stand in the configuration selected and in the baseline.
+/// Draws the switches of the selected configuration and of the baseline.
 pub(super) fn render(compared: &ComparisonFrame<'_>, area: Rect, buf: &mut Buffer) {
     let theme = compared.stage.theme;
     let (all, selected, baseline) = (&compared.all, compared.selected, compared.baseline);
@@ -35,14 +35,14 @@ pub(super) fn render(compared: &ComparisonFrame<'_>, area: Rect, buf: &mut Buffe
         let label = pane::cut(words::label(&setting.switch), 17);
         let cells = u16::try_from(label.width()).unwrap_or(u16::MAX);
         put(inner, y, vec![span(theme, Token::Text, label)], buf);
-        // A file need not say how a switch stood.
+        // A file need not contain a switch's value.
         let (token, text) = match (changed, before.is_empty(), now.is_empty()) {
             (true, false, false) => (Token::Accent, format!("{before} → {now}")),
             (true, true, _) => (Token::Accent, now),
             (true, false, true) => (Token::Accent, "not told".to_owned()),
             (false, ..) => (Token::Dim, now),
         };
-        // A long one begins where its label ends.
+        // A long value begins right behind its label.
         let long = u16::try_from(text.width()).unwrap_or(u16::MAX);
         let x = inner.width.saturating_sub(long).clamp(cells + 2, VALUES.max(cells + 2));
         let room = usize::from(inner.width.saturating_sub(x));
@@ -58,7 +58,7 @@ pub(super) fn render(compared: &ComparisonFrame<'_>, area: Rect, buf: &mut Buffe
     let kept = u16::try_from(lines.len()).unwrap_or(u16::MAX).saturating_add(1);
     let room = inner.height.saturating_sub(y + 1).saturating_sub(kept);
     let taken = bars::render(compared, Rect { y: inner.y + y + 1, height: room, ..inner }, buf);
-    // Bars that end at their last row leave none empty before the words.
+    // If the bars end at their last row, a blank row is needed before the words.
     y += 1 + taken + u16::from(taken == room && room > 0);
     for line in lines {
         put(inner, y, vec![span(theme, Token::Dim, line)], buf);
@@ -66,7 +66,8 @@ pub(super) fn render(compared: &ComparisonFrame<'_>, area: Rect, buf: &mut Buffe
     }
 }
 
-/// Rows that the band of a single configuration takes, with its frame; none where phases are not known: its figures are in the table.
+/// How many rows the band of a single configuration takes, with its frame; `None` if phases are unknown, because its
+/// figures are in the table.
 pub(super) fn band_rows(compared: &ComparisonFrame<'_>) -> Option<u16> {
     Some(bars::rows_of_one(compared)? + 2)
 }

@@ -1,5 +1,5 @@
-//! The block map: all segments in address order, live bytes by category, or by age while something leaks; rounding, pending and free bytes
-//! told apart.
+//! The block map of the Lab: all segments in address order, with live bytes by category, or by age while something
+//! leaks. Rounding, pending and free bytes are distinguished.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -16,7 +16,7 @@ use crate::tui::hold::Hold;
 use crate::tui::stage::{FrameLayout, Stage};
 use crate::units::Bytes;
 
-/// Draws the pane, and notes where the map is and what of it is seen.
+/// Draws the pane, and notes in the layout where the map is and what is visible of it.
 pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer, layout: &mut FrameLayout) {
     let (theme, view) = (stage.theme, stage.shown);
     let margin = if kind == Frame::Box { 4 } else { 2 };
@@ -29,8 +29,8 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     let lines =
         |entries: &[KeyEntry], figures| map::lines_of_most(entries.to_vec(), figures, stage.unit(), theme, width);
     let fits = |lines: &Vec<Vec<Span<'_>>>| lines.len() <= usize::from(most);
-    // All figures before words for what is hardly seen, all words before some figures, of which those of most bytes tell most; and where
-    // there is no room for all words those of most bytes.
+    // All figures come before words for what is hardly visible, and all words before some figures, of which those of
+    // most bytes matter most. If not all words fit, those of most bytes are written.
     let whole = Some(lines(&all, usize::MAX)).filter(fits);
     let whole =
         whole.or_else(|| Some(lines(&map::seen_entries(&all, view.ledger.reserved()), usize::MAX)).filter(fits));
@@ -42,7 +42,7 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     let plan = stage.states.lab.overview(&view.segments, (usize::from(width), seen));
     let room = usize::from(area.width.saturating_sub(5));
     let hidden = plan.rows.saturating_sub(seen);
-    // Where no row is left for a legend, what charts have not is explained in the title.
+    // Without a row for the legend, the title explains the marks that charts don't have.
     let word = if ages.is_some() { "blocks by age" } else { "blocks" };
     let hidden = hidden_words(stage, kind, hidden);
     let taken = word.len() + scale_words(plan.scale).chars().count() + SEPARATOR + hidden.chars().count();
@@ -52,7 +52,7 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
         None => marked(view, (room.saturating_sub(taken), room.saturating_sub(word.len())), theme),
     };
     let taken = cells(&marked) + hidden.chars().count();
-    // A lesson speaks of what is reserved where no ledger has room.
+    // A lesson mentions reserved bytes where there is no room for the ledger.
     let of_lesson = if stage.hold != Hold::Nothing && hidden.is_empty() && kind == Frame::Rule {
         format!("reserved {}", figures::bytes(view.ledger.reserved()))
     } else {
@@ -92,7 +92,7 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
 /// Cells between words of a title.
 const SEPARATOR: usize = 3;
 
-/// What a cell of the map stands for.
+/// The bytes of a cell in the map, in words.
 fn scale_words(scale: u64) -> String {
     if scale > 0 { format!("1 cell = {}", figures::scale(Bytes(scale))) } else { String::new() }
 }
@@ -101,7 +101,8 @@ fn cells(spans: &[Span<'_>]) -> usize {
     spans.iter().map(Span::width).sum()
 }
 
-/// The key that shows rows which the map has no room for: below a box, where there is room for words, else at the end of the title.
+/// The key that shows rows for which the map has no room: below a box if there is room for words, otherwise at the end
+/// of the title.
 fn hidden_words(stage: &Stage<'_>, kind: Frame, rows: usize) -> String {
     let key = stage.keys.key_of(Action::ScrollPage(1));
     match kind {
@@ -111,8 +112,9 @@ fn hidden_words(stage: &Stage<'_>, kind: Frame, rows: usize) -> String {
     }
 }
 
-/// Free bytes that are seen in a map, each with its pattern: stranded, with its share where there is room for it, and others from a
-/// fiftieth of reserved on; the first ones in short figures where `room` holds no more, and in `most` cells if it holds none.
+/// The free bytes in the map with their patterns: stranded bytes, with their share if there is room, and others if they
+/// are at least 1/50 of reserved. Figures are short if `room` requires it; if there is no room at all, at most `most`
+/// cells are used.
 fn marked(view: &View, (room, most): (usize, usize), theme: &Theme) -> Vec<Span<'static>> {
     let ledger = &view.ledger;
     let [stranded, releasable, _, pending] = account_marks(theme);
@@ -142,7 +144,7 @@ fn marked(view: &View, (room, most): (usize, usize), theme: &Theme) -> Vec<Span<
     whole.unwrap_or_else(|| Some(first(room)).filter(|spans| !spans.is_empty()).unwrap_or_else(|| first(most)))
 }
 
-/// Ages that hold something, each with its colour, those of most bytes first where there is no room for all.
+/// The ages that hold any bytes, with their colours. If not all fit, those of most bytes.
 fn aged(ages: &Survey, room: usize, theme: &Theme) -> Vec<Span<'static>> {
     let mut by_bytes = ages.legend();
     by_bytes.retain(|(.., bytes)| *bytes > Bytes::ZERO);
@@ -166,7 +168,7 @@ fn alarm(view: &View) -> Token {
     if view.ledger.fragmentation() >= 0.25 { Token::Warn } else { Token::Text }
 }
 
-/// As much as there is room for: how many, where so asked how much of it is lost in holes, and the largest hole.
+/// The title with as much as fits: the number of segments, the bytes lost in holes if wanted, and the largest hole.
 fn title(
     word: &'static str,
     view: &View,
@@ -179,7 +181,7 @@ fn title(
     let share = figures::percent(ledger.stranded.get(), ledger.reserved().get());
     let segments = figures::counted(view.segments.len() as u64, "segment");
     let blocks: usize = view.segments.iter().map(|segment| segment.blocks.len()).sum();
-    // The most telling first.
+    // The most important first.
     let words = [
         (Token::Dim, more),
         (Token::Dim, scale_words(scale)),
@@ -198,7 +200,7 @@ fn title(
     pane::title(word, words, room, theme)
 }
 
-/// What the colours mean, and how many bytes they have. What holds nothing is left out.
+/// The key to the colours, with bytes. Empty entries are left out.
 fn entries(stage: &Stage<'_>, ages: Option<&Survey>) -> Vec<KeyEntry> {
     let (theme, view) = (stage.theme, stage.shown);
     if let Some(ages) = ages {
@@ -212,7 +214,7 @@ fn entries(stage: &Stage<'_>, ages: Option<&Survey>) -> Vec<KeyEntry> {
     categories.chain(map::account_entries(&view.ledger, stage.touched(), theme)).collect()
 }
 
-/// In the order in which they should be read where lines are cut: what the op under way did, and then most bytes.
+/// Sorts entries for the case that lines are cut: blocks of the current op first, then by bytes.
 fn by_bytes(mut all: Vec<KeyEntry>) -> Vec<KeyEntry> {
     all.sort_by_key(|entry| (!entry.touched, std::cmp::Reverse(entry.bytes)));
     all

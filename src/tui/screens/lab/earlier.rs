@@ -1,4 +1,4 @@
-//! What earlier steps left behind, told apart from what a step itself holds.
+//! Memory left behind by earlier steps, in contrast to what a step itself holds.
 
 use crate::drawing::chart::Ink;
 use crate::drawing::map::{Coloring, Tone};
@@ -6,18 +6,18 @@ use crate::model::{Category, Evidence, Profile};
 use crate::tui::stage::Stage;
 use crate::units::Bytes;
 
-/// What a legend calls it.
+/// Its name in legends.
 pub(super) const LABEL: &str = "earlier steps";
-/// The age of what the step itself took.
+/// The age of the step's own blocks.
 const THIS_STEP: Tone = Tone(0);
 
-/// What steps keep that ought to give it back, most likely first.
+/// Categories that steps keep in a leak, the most likely first.
 const KEPT: [Category; 3] = [Category::Activation, Category::Other, Category::Temporary];
 
-/// Eighths of a row from which on it has room of its own among what the step holds.
+/// From this many eighths of a row on, it has room of its own in the step's areas.
 const SEEN: u128 = 4;
 
-/// Bytes that a leak has kept of earlier steps and that were alive all through one, by category.
+/// Bytes that a leak has kept from earlier steps and that were alive during a whole step, by category.
 #[derive(Clone, Copy)]
 pub(super) struct Earlier {
     by_category: [Bytes; Category::ALL.len()],
@@ -26,7 +26,7 @@ pub(super) struct Earlier {
 }
 
 impl Earlier {
-    /// `None` unless a leak was found that is seen in a curve of the step of so many rows.
+    /// The leak's bytes; `None` unless a leak was found that is visible in a step's curve of this many rows.
     pub fn of(stage: &Stage<'_>, profile: &Profile, rows: u16) -> Option<Self> {
         let mut left = stage.findings().iter().find_map(|finding| match finding.evidence {
             Evidence::Leak { held, .. } => Some(held),
@@ -48,12 +48,12 @@ impl Earlier {
         (eighths >= SEEN * u128::from(profile.peak()?.allocated.get().max(1))).then_some(earlier)
     }
 
-    /// All of it.
+    /// The sum of these bytes.
     pub fn bytes(&self) -> Bytes {
         Bytes(self.by_category.iter().map(|bytes| bytes.get()).sum())
     }
 
-    /// What of a category a moment of the step holds beyond it, which holds `bytes` by category.
+    /// The bytes of a category in excess of this at a moment of the step that holds `bytes` by category.
     pub fn beyond(&self, bytes: [Bytes; Category::ALL.len()], category: Category) -> Bytes {
         let [held, earlier] = [bytes, self.by_category].map(|bytes| bytes[category as usize].get());
         Bytes(held.saturating_sub(earlier))

@@ -15,13 +15,13 @@ use crate::tui::keys::Keymap;
 use crate::tui::stage::{Stage, TimeSource};
 use crate::tui::words;
 
-/// Cells of a title that its frame, the blanks around it and how many steps were measured take.
+/// The part of a title that its frame, blanks and the number of measured steps take.
 const FRAMED: usize = 18;
 
-/// Rows that the pane wants, with its frame.
+/// How many rows the pane needs, with its frame.
 pub(crate) fn wanted_rows(stage: &Stage<'_>) -> u16 {
     let Some(effect) = shown(stage) else {
-        // Of what is over nothing more will be measured.
+        // For a run that is over, nothing more will be measured.
         return if stage.picture.is_live() { 5 } else { 0 };
     };
     if let (Some(before), Some(after), None) = (&effect.before, &effect.after, &effect.emptied)
@@ -30,7 +30,7 @@ pub(crate) fn wanted_rows(stage: &Stage<'_>) -> u16 {
         return 2 + 2 + u16::from(effect.flips.len() > 1);
     }
     let figures = 5 + u16::from(!stage.picture.known().steps.losses.is_empty());
-    // Of several flips each two take a row of the pane, and so much `empty_cache` has to say.
+    // Each two flips take a row of the pane, and so does the text about `empty_cache`.
     let told = match (effect.flips.len(), &effect.emptied) {
         (_, Some(_)) => 2,
         (0 | 1, None) => 0,
@@ -39,12 +39,12 @@ pub(crate) fn wanted_rows(stage: &Stage<'_>) -> u16 {
     2 + figures + told
 }
 
-/// Whether there is one to show: in a lesson nothing else is said in its place.
+/// True if there is an effect to show. In a lesson nothing else is shown in its place.
 pub(crate) fn is_known(stage: &Stage<'_>) -> bool {
     shown(stage).is_some()
 }
 
-/// The effect that is shown, none while a question is open.
+/// The effect to show; none while a question is open.
 fn shown<'a>(stage: &'a Stage<'_>) -> Option<&'a Effect> {
     stage.picture.effect().filter(|_| !stage.hold.asks())
 }
@@ -115,7 +115,7 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     }
 }
 
-/// Nothing that was measured is other than before.
+/// True if no figure has changed.
 fn is_nothing(before: &Measurement, after: &Measurement) -> bool {
     let is_same = |a: &Figure, b: &Figure, less_is_good| verdict(a, b, less_is_good) == Token::Dim;
     let both = |a: &Option<Figure>, b: &Option<Figure>| match (a, b) {
@@ -129,7 +129,7 @@ fn is_nothing(before: &Measurement, after: &Measurement) -> bool {
         && both(&before.step, &after.step)
 }
 
-/// The same in a line: settings of the allocator count for what it takes from then on.
+/// A sentence for an effect without changes: allocator settings apply to memory taken from then on.
 fn nothing(effect: &Effect, after: &Measurement) -> String {
     let held = figures::bytes(after.peak_reserved.bytes());
     match effect.flips.as_slice() {
@@ -138,7 +138,7 @@ fn nothing(effect: &Effect, after: &Measurement) -> String {
     }
 }
 
-/// What `empty_cache` did, and what it cost.
+/// What `empty_cache` did, and its cost.
 fn emptying(emptied: &EmptyCacheEffect) -> String {
     let after = emptied.before.saturating_sub(emptied.released);
     let unit = ByteUnit::for_largest(emptied.before);
@@ -153,7 +153,7 @@ fn emptying(emptied: &EmptyCacheEffect) -> String {
     text
 }
 
-/// How far the measurement is; of a run that is over there is no more to come.
+/// The progress of the measurement. In a run that is over nothing more will come.
 fn progress(stage: &Stage<'_>, effect: &Effect) -> Option<String> {
     let (done, wanted) = effect.measured;
     let goes_on = stage.picture.is_live() || stage.picture.extent.grows;
@@ -173,9 +173,9 @@ fn title(stage: &Stage<'_>, effect: &Effect, width: usize) -> Vec<Span<'static>>
     let theme = stage.theme;
     let token = if stage.loud { Token::Accent } else { Token::Title };
     let (keys, words) = heading(stage.keys, effect);
-    // Several don't fit a title: the pane names them.
+    // Several flips don't fit a title, so the pane names them.
     let words = if effect.flips.len() > 1 { figures::counted(effect.flips.len() as u64, "flip") } else { words };
-    // A long value leaves its name and what it was before to the panel of switches.
+    // If a value is long, the panel of switches has its name and its value before.
     let words = match &*effect.flips {
         [flip] if keys.width() + words.width() + FRAMED > width => words::value(&flip.to).into_owned(),
         _ => words,
@@ -237,7 +237,7 @@ fn draw_row(row: &EffectRow, loud: bool, theme: &Theme, area: Rect, y: u16, buf:
     let end = put(area, y, line, buf);
     let verdict = theme.style(row.verdict);
     let style = if loud { verdict.add_modifier(ratatui::style::Modifier::BOLD) } else { verdict };
-    // Where room is short the change goes without what steps differ anyway.
+    // If room is short, the change is written without the spread.
     let room = usize::from(area.width.saturating_sub(end));
     let short = row.change.split(" ±").next().unwrap_or_default();
     if let Some(change) = [row.change.as_str(), short].into_iter().find(|change| change.chars().count() < room) {
@@ -245,7 +245,7 @@ fn draw_row(row: &EffectRow, loud: bool, theme: &Theme, area: Rect, y: u16, buf:
     }
 }
 
-/// Names of figures that changed alike: `allocated, reserved and step`.
+/// The names of figures that changed in the same way: `allocated, reserved and step`.
 fn named<'a>(names: impl DoubleEndedIterator<Item = &'a str>) -> String {
     let mut names: Vec<&str> = names.collect();
     match names.pop() {
@@ -295,7 +295,7 @@ pub(crate) fn render_line(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let room = usize::from(area.width);
     let wanted: usize = figures.iter().map(|figure| cells(figure)).sum();
     let named = vec![span(theme, Token::Key, format!(" {keys} ")), span(theme, token, format!("{words}: "))];
-    // Of what was flipped the keys alone say enough where the figures need the room.
+    // If the figures need the room, only the keys of the flips are named.
     let mut line =
         if cells(&named) + wanted <= room { named } else { vec![span(theme, Token::Key, format!(" {keys}: "))] };
     for figure in figures {

@@ -1,4 +1,4 @@
-//! The figures of another allocator, in one line: predicted, beside the run's own.
+//! The figures of another allocator in one line: predicted, beside the run's own.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -12,18 +12,18 @@ use crate::tui::beside::{self, MARK};
 use crate::tui::stage::Stage;
 use crate::units::Bytes;
 
-/// Cells that its name has at least, if it has any.
+/// The least width of its name, if it is shown.
 const NAME: usize = 10;
 
-/// Parts of an entry that compares: its label, its figure, and how far that is from the run's own.
+/// The parts of a comparing entry: label, figure, and difference from the run's own.
 const COMPARED: usize = 3;
 
-/// Rows that the line takes.
+/// How many rows the line takes.
 pub(crate) fn wanted_rows(stage: &Stage<'_>) -> u16 {
     u16::from(stage.picture.ghost.is_some())
 }
 
-/// Draws the line, where there is a ghost.
+/// Draws the line, if there is a ghost.
 pub(crate) fn render_line(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let Some(ghost) = stage.picture.ghost.as_deref() else { return };
     let theme = stage.theme;
@@ -31,7 +31,7 @@ pub(crate) fn render_line(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let entries = entries(stage, ghost);
     let cells = |spans: &[Span<'static>]| spans.iter().map(Span::width).sum::<usize>();
     let mark = vec![span(theme, Token::Ghost, format!(" {MARK} ")), span(theme, Token::Title, "ghost ")];
-    // Its name gives way to the two figures that matter most.
+    // The name is shortened in favour of the two most important figures.
     let figures: usize = entries.iter().take(2).map(|entry| cells(entry)).sum();
     let left = room.saturating_sub(cells(&mark) + figures);
     let mut line = mark;
@@ -39,7 +39,7 @@ pub(crate) fn render_line(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
         line.push(span(theme, Token::Text, pane::cut(&ghost.conditions.to_string(), left.max(NAME))));
     }
     for mut entry in entries {
-        // How far a figure is from the run's own gives way before the figure does.
+        // The difference is dropped before the figure.
         if cells(&line) + cells(&entry) > room && entry.len() == COMPARED {
             entry.pop();
         }
@@ -50,7 +50,7 @@ pub(crate) fn render_line(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     put(area, 0, line, buf);
 }
 
-/// What there is to say, the most important first.
+/// The entries, the most important first.
 fn entries(stage: &Stage<'_>, ghost: &Ghost) -> Vec<Vec<Span<'static>>> {
     let theme = stage.theme;
     let dim = |text: String| vec![span(theme, Token::Dim, text)];
@@ -73,7 +73,8 @@ fn entries(stage: &Stage<'_>, ghost: &Ghost) -> Vec<Vec<Span<'static>>> {
         let failed = if figures.served == 1 { "failed request fits" } else { "failed requests fit" };
         entries.push(vec![span(theme, Token::Ok, format!("  {} {failed}", figures.served))]);
     }
-    // Of the moment shown, where the ghost is known there; while all panels are of a step's peak, of that step's end, and it says so.
+    // The figures at the moment shown, if the ghost is known there. While all panels show a step's peak, those at that
+    // step's end, which is mentioned.
     let marked = stage.picture.marked.is_some();
     if ghost.ended || marked && stage.picture.is_now() {
         entries.push(compared(theme, "stranded after", other.stranded, own.stranded, Change::Bytes));
@@ -110,7 +111,7 @@ enum Change {
     Bytes,
 }
 
-/// A figure, and how far it is from the run's own.
+/// A figure and its difference from the run's own.
 fn compared(theme: &Theme, label: &str, other: Bytes, own: Bytes, change: Change) -> Vec<Span<'static>> {
     let sign = if other < own { "−" } else { "+" };
     let by = Bytes(other.get().abs_diff(own.get()));

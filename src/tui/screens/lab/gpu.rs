@@ -1,4 +1,4 @@
-//! The GPU as its driver sees it: whose memory is whose, and how hard it works.
+//! The GPU according to its driver: who holds its memory, and how busy it is.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -11,12 +11,12 @@ use crate::drawing::theme::{Theme, Token};
 use crate::model::{MemoryShares, Reading};
 use crate::units::Bytes;
 
-/// Inside of a pane that holds all figures in one row.
+/// The inner width of a pane that holds all figures in one row.
 const ONE_ROW: u16 = 120;
-/// Inside of a pane that holds the legend in one row.
+/// The inner width of a pane that holds the legend in one row.
 const ONE_LEGEND: u16 = 64;
 
-/// Rows that the pane wants in a column of that width, with its frame. They depend on nothing that changes by itself.
+/// How many rows the pane needs at this width, with its frame. They depend on nothing that changes by itself.
 pub(crate) const fn wanted_rows(width: u16) -> u16 {
     match width.saturating_sub(4) {
         ONE_ROW.. => 5,
@@ -25,7 +25,7 @@ pub(crate) const fn wanted_rows(width: u16) -> u16 {
     }
 }
 
-/// A part of the memory: its glyph (it must be told apart without colour), colour, name and size.
+/// A part of the memory: its glyph (for themes without colours), colour, name and size.
 struct GpuMemoryPart {
     glyph: &'static str,
     token: Token,
@@ -81,7 +81,7 @@ pub(crate) fn render(gpu: &Reading, theme: &Theme, area: Rect, buf: &mut Buffer)
     flow(load(gpu, theme), rest, inner, buf);
 }
 
-/// Draws the most important of it in one line.
+/// Draws the most important figures in one line.
 pub(crate) fn render_line(gpu: &Reading, theme: &Theme, area: Rect, buf: &mut Buffer) {
     let mut line = vec![span(theme, Token::Title, " GPU")];
     if let Some(shares) = gpu.memory.map(|memory| memory.shares()) {
@@ -112,12 +112,12 @@ pub(crate) fn render_line(gpu: &Reading, theme: &Theme, area: Rect, buf: &mut Bu
     put(area, 0, line, buf);
 }
 
-/// Why clocks are lower than they could be, in words; the most pressing reason.
+/// The most important reason why clocks are lower than they could be, in words.
 fn held_back(gpu: &Reading) -> Option<&'static str> {
     gpu.throttles.first().map(|reason| reason.label())
 }
 
-/// Figures of work, the most telling first; their widths stay while they change.
+/// Figures of activity, the most important first. Their widths don't change.
 fn load(gpu: &Reading, theme: &Theme) -> Vec<Vec<Span<'static>>> {
     let entry = |label: &str, figure: String, unit: &str| {
         let label = if label.is_empty() { String::new() } else { format!("{label} ") };
@@ -148,7 +148,7 @@ fn load(gpu: &Reading, theme: &Theme) -> Vec<Vec<Span<'static>>> {
     figures.into_iter().flatten().collect()
 }
 
-/// One bar of all memory. Every part takes a cell at least, at the expense of what is free.
+/// Draws a bar of all memory. Every part takes at least a cell, at the expense of free memory.
 fn bar(parts: &[GpuMemoryPart], theme: &Theme, area: Rect, buf: &mut Buffer) {
     let mut x = 0;
     for (part, cells) in parts.iter().zip(cells(parts, area.width)) {
@@ -158,7 +158,7 @@ fn bar(parts: &[GpuMemoryPart], theme: &Theme, area: Rect, buf: &mut Buffer) {
     }
 }
 
-/// Cells of each part; the last one takes what is left.
+/// The width of each part. The last part takes the rest.
 fn cells(parts: &[GpuMemoryPart], width: u16) -> Vec<u16> {
     let total: u128 = parts.iter().map(|part| u128::from(part.bytes.get())).sum::<u128>().max(1);
     let mut left = width;

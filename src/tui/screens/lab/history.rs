@@ -1,4 +1,4 @@
-//! Peaks and floor of every step: nothing is overwritten, and everything that was changed is marked where it happened.
+//! The peaks and floors of every step. Nothing is overwritten, and every change is marked where it happened.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -16,19 +16,19 @@ use crate::tui::states::cells_of_column;
 use crate::tui::words;
 use crate::units::Bytes;
 
-/// What a part of a column is.
+/// A part of a column.
 #[derive(Clone, Copy)]
 pub(crate) enum ColumnPart {
     /// Allocated throughout the step.
     Floor,
-    /// Allocated at some moment of it.
+    /// Allocated at some moment of the step.
     Peak,
-    /// Held from the driver beyond that.
+    /// Reserved beyond that.
     Reserved,
 }
 
 impl ColumnPart {
-    /// Colours differ enough to tell parts apart; without them dots do.
+    /// The ink of a part. Colours differ enough to tell parts apart; without colours dots do.
     pub(crate) fn ink(self, theme: &Theme) -> Ink {
         let (token, dots) = match self {
             Self::Floor => (Token::Allocated, MARKS[0]),
@@ -39,19 +39,19 @@ impl ColumnPart {
     }
 }
 
-/// Cells by which the line of a ghost goes on behind the last step.
+/// How many cells a ghost's line continues behind the last step.
 const BEYOND: usize = 3;
-/// Rows of a chart from which on marks have one of their own.
+/// From this many rows on marks have a row of their own.
 const LEAST: u16 = 5;
 
-/// Draws the pane; returns its plot, in which a click moves the cursor.
+/// Draws the pane. Returns its plot, in which a click moves the cursor.
 pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer) -> Rect {
     let theme = stage.theme;
     let history = &stage.picture.history;
     let width = area.width.saturating_sub(Axis::WIDTH + if kind == Frame::Box { 3 } else { 0 });
     let level = stage.states.lab.zoom.unwrap_or_else(|| history.level_of_run(usize::from(width)));
     let mut page = history.page(level, usize::from(width));
-    // A step that has only begun would show as a dip: it is left out while steps go by, and where nothing that is looked at lies in it.
+    // A step that has just begun would look like a dip, so it is left out while steps go by and nothing in it is looked at.
     let apart = |last: &Column| stage.view().autopsy.is_none() && stage.picture.place() <= last.position;
     if history.ends_in_part(level) && (stage.picture.goes_on() || page.columns.last().is_some_and(apart)) {
         page.columns.pop();
@@ -76,7 +76,7 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
         ..inner
     };
     let ceiling = stage.ceiling().map(|ceiling| ceiling.full_in(full_in(stage, ceiling)));
-    // A ghost lies on what is reserved, where they are one: what is highest ends with a row, and there is one above that.
+    // If the ghost's line coincides with the reserved bytes, they must end on a row, with one row above.
     let with_room = !ghost.is_empty() && plot.height > 2;
     let room = if with_room { largest.get() / u64::from(plot.height - 1) } else { 0 };
     let largest = Bytes(largest.get().saturating_add(room));
@@ -104,7 +104,7 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
         let stacks: Vec<Stack> = page.columns.iter().map(|column| stack(column, parts, theme)).collect();
         areas(&stacks, axis.top, theme, plot, buf);
     }
-    // It goes on behind what has happened: there it is seen beside what it undercuts, however little that is.
+    // The line continues behind the last step, where it is visible next to what it undercuts, however small the difference.
     let on = ghost.last().into_iter().flat_map(|reserved| [*reserved; BEYOND]);
     let heights = ghost.iter().copied().chain(on).flat_map(|reserved| [reserved; Curve::COLUMNS as usize]);
     Curve::of_bytes(plot, axis, heights).draw(Token::Ghost, theme, buf);
@@ -112,7 +112,7 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
         aim.line().draw(largest, axis, |_| Some(aim.bytes), theme, plot, buf);
     }
     if let Some(ceiling) = ceiling {
-        // It stood where it was set then; from the last step on it is the one in force.
+        // Past columns have the limit of that time; from the last step on the current limit counts.
         let height = |x: u16| {
             page.columns.get(usize::from(x)).map_or(Some(ceiling.height()), |column| {
                 if stage.view().limit.is_some() { column.limit } else { Some(ceiling.height()) }
@@ -132,7 +132,7 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     plot
 }
 
-/// In how many steps a leak fills what is left below the ceiling, where steps go on.
+/// In how many steps a leak fills the room below the ceiling, if steps go on.
 fn full_in(stage: &Stage<'_>, ceiling: Ceiling) -> Option<u64> {
     let rise = stage.findings().iter().find_map(|finding| match finding.evidence {
         Evidence::Leak { rise, .. } if rise > Bytes::ZERO => Some(rise),
@@ -142,30 +142,30 @@ fn full_in(stage: &Stage<'_>, ceiling: Ceiling) -> Option<u64> {
     rise.filter(|_| stage.picture.goes_on()).map(|rise| left.get() / rise.get())
 }
 
-/// Each of them so many times.
+/// Repeats each column.
 fn repeated<T: Clone>(columns: &[T], times: usize) -> Vec<T> {
     columns.iter().flat_map(|column| vec![column.clone(); times]).collect()
 }
 
-/// What the ghost reserved at most, column by column; nothing where it did not follow yet.
+/// The most that the ghost reserved, column by column; nothing where it did not follow yet.
 fn ghost_of(stage: &Stage<'_>, page: &Page, level: usize) -> Vec<Option<Bytes>> {
     let Some(ghost) = stage.picture.ghost.as_deref() else { return Vec::new() };
     let column = |x: usize| ghost.history.column(level, page.first + x as u64).map(|column| column.reserved);
     (0..page.columns.len()).map(|x| column(x).filter(|reserved| *reserved > Bytes::ZERO)).collect()
 }
 
-/// Which parts of columns are told apart.
+/// The parts of columns that are distinguished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Parts {
-    /// The floor, the peak, and what is reserved.
+    /// Floor, peak and reserved.
     All,
-    /// The floor goes up to the peak. A leak lifts it through the rows of a chart, and a thin peak that lies on it would be seen only
-    /// where a row happens to end between the two.
+    /// The floor extends to the peak. A leak lifts the floor through the rows of a chart, and a thin peak on it would
+    /// be visible only where a row happens to end between the two.
     FloorToPeak,
 }
 
 impl Parts {
-    /// Eighths of a row that a peak has at most above its floor to be left out.
+    /// The highest peak above its floor, in eighths of a row, that is left out.
     const THIN: u64 = 3;
 
     fn of(columns: &[Column], axis: Axis, rows: u16) -> Self {
@@ -176,7 +176,7 @@ impl Parts {
         if rides { Self::FloorToPeak } else { Self::All }
     }
 
-    /// How high the floor of a column is drawn.
+    /// The drawn height of a column's floor.
     fn floor(self, column: &Column) -> Bytes {
         match self {
             Self::All => column.floor,
@@ -185,7 +185,7 @@ impl Parts {
     }
 }
 
-/// What a step held, from its floor to what was reserved.
+/// A step's areas, from its floor to the reserved bytes.
 pub(crate) fn stack(column: &Column, parts: Parts, theme: &Theme) -> Stack {
     let mut stack = Stack::default();
     let floor = parts.floor(column);
@@ -195,7 +195,7 @@ pub(crate) fn stack(column: &Column, parts: Parts, theme: &Theme) -> Stack {
     stack
 }
 
-/// What the colours mean, with the figures of the step shown: in the title, or one below the other.
+/// The legend with the figures of the step shown: in the title, or in rows.
 struct HistoryLegend {
     entries: Vec<Vec<Span<'static>>>,
     unit: &'static str,
@@ -224,13 +224,13 @@ impl HistoryLegend {
             entries.push(part(ColumnPart::Reserved, "reserved", step.reserved));
             let peak = if parts == Parts::All { ColumnPart::Peak } else { ColumnPart::Floor };
             entries.push(part(peak, "peak", step.peak));
-            // A floor in a smaller unit names its own: theirs stands behind the others.
+            // If the floor has a smaller unit, it names its own, and the common unit comes after the others.
             if unit.or_smaller(step.floor) != unit.figure(step.floor)
                 && let Some(peak) = entries.last_mut()
             {
                 peak.push(span(theme, Token::Dim, format!(" {}", std::mem::take(&mut named))));
             }
-            // Where both end in one row, they are one area, and have its mark both.
+            // If both end in one row, they are one area, whose mark both have.
             entries.push(part(ColumnPart::Floor, "floor", step.floor));
             if let Some((step, _)) = stage.picture.ghost.as_deref().and_then(|ghost| ghost.step) {
                 let figure = if named.is_empty() { unit.named(step.reserved) } else { unit.figure(step.reserved) };
@@ -245,7 +245,7 @@ impl HistoryLegend {
         Self { entries, unit: named, scale }
     }
 
-    /// Rows that it takes above a chart in `area`: none where a title has room for it, or where there are too few.
+    /// How many rows it takes above a chart in `area`: none if the title has room for it, or if there are too few rows.
     fn rows(&self, area: Rect, inner: Rect) -> u16 {
         let cells: usize = self.entries.iter().flatten().map(Span::width).sum();
         let rows = u16::try_from(self.entries.len()).unwrap_or(u16::MAX);
@@ -256,7 +256,7 @@ impl HistoryLegend {
         usize::from(area.width.saturating_sub(14))
     }
 
-    /// The title of a chart that has it in `rows` of its own, or else beside its name.
+    /// The title of a chart with the legend in `rows` rows of its own, or else beside its name.
     fn title(&self, rows: u16, theme: &Theme, area: Rect) -> Vec<Span<'static>> {
         let mut title = vec![span(theme, Token::Title, "history")];
         let mut room = Self::room(area);
@@ -279,7 +279,7 @@ impl HistoryLegend {
         title
     }
 
-    /// Draws it one below the other, figures below figures.
+    /// Draws the legend in rows, with the figures aligned.
     fn draw(self, rows: u16, area: Rect, buf: &mut Buffer) {
         let width = |entry: &[Span<'_>]| entry.iter().map(Span::width).sum::<usize>();
         let widest = self.entries.iter().map(|entry| width(entry)).max().unwrap_or_default();
@@ -291,19 +291,19 @@ impl HistoryLegend {
     }
 }
 
-/// The step of the moment shown: that whose curve stands below.
+/// The step of the moment shown, whose curve is below.
 fn shown(stage: &Stage<'_>) -> Option<Column> {
     let history = &stage.picture.history;
     match stage.picture.moment() {
-        // Where memory ran out the step under way is the one to look at.
+        // If memory ran out, the current step is the interesting one.
         Moment::Now if stage.view().autopsy.is_some() => history.page(0, 1).columns.pop(),
         Moment::Now => history.latest(),
-        // "This step" is the one of the mark, which others may have followed.
+        // "This step" is the step of the mark, which later steps may have followed.
         Moment::StepPeak | Moment::Cursor | Moment::RunPeak | Moment::Failure => history.around(stage.picture.place()),
     }
 }
 
-/// A line where the cursor looks back to, or the mark of what is over.
+/// Draws a line where the cursor looks back, or at the mark of a run that is over.
 fn cursor(stage: &Stage<'_>, page: &Page, plot: Rect, has_axis: bool, buf: &mut Buffer) {
     if matches!(stage.picture.moment(), Moment::Now | Moment::StepPeak) {
         return;
@@ -314,7 +314,7 @@ fn cursor(stage: &Stage<'_>, page: &Page, plot: Rect, has_axis: bool, buf: &mut 
     chart::cursor(plot, x, has_axis.then(|| plot.bottom()), stage.theme, buf);
 }
 
-/// The numbers of some steps, below the columns in which they began.
+/// Writes the numbers of some steps below the columns in which they began.
 fn steps(page: &Page, axis: Axis, theme: &Theme, inner: Rect, plot: Rect, buf: &mut Buffer) {
     let row = plot.bottom() - inner.y;
     put_at(inner, 0, row, vec![span(theme, Token::Dim, format!("{:>4}", axis.unit.name()))], buf);
@@ -325,7 +325,7 @@ fn steps(page: &Page, axis: Axis, theme: &Theme, inner: Rect, plot: Rect, buf: &
     let mut free_from = 0;
     let mut named = None;
     for (x, column) in (0..plot.width).zip(&page.columns) {
-        // A column may hold several steps: the one that is named may be any of them.
+        // A column may hold several steps; the named step may be any of them.
         let next = page.columns.get(usize::from(x) + 1).map_or(column.step + 1, |next| next.step);
         let label = next.saturating_sub(1).max(column.step) / every * every;
         let label = if x == 0 { column.step } else { label };
@@ -335,7 +335,7 @@ fn steps(page: &Page, axis: Axis, theme: &Theme, inner: Rect, plot: Rect, buf: &
         named = Some(label);
         let text = if x == 0 { format!("step {label}") } else { label.to_string() };
         let width = u16::try_from(text.len()).unwrap_or(u16::MAX).saturating_add(1);
-        // The foot of the cursor stands before a number does.
+        // The foot of the cursor has precedence over a number.
         let is_free =
             (x..x + width).all(|x| buf.cell((plot.x + x, plot.bottom())).is_none_or(|cell| cell.symbol() == " "));
         if x < free_from || width > plot.width.saturating_sub(x) || !is_free {
@@ -362,11 +362,11 @@ fn nice_step(n: u64) -> u64 {
     }
 }
 
-/// Cells that a mark and its key take, with air behind them: marks that are nearer are one.
+/// The width of a mark and its key, with a blank behind them. Marks closer together are combined.
 const MARK: u16 = 3;
 
-/// What was changed where: the text where it fits, else the key, else the mark alone. Of several in one place the keys are named, a
-/// failure before all others.
+/// Marks where something changed: with its text if there is room, otherwise its key, otherwise only the mark. Of
+/// several marks in one place the keys are written, and a failure comes first.
 fn marks(stage: &Stage<'_>, page: &Page, plot: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
     let area = Rect { height: plot.height + 2, ..plot };
@@ -391,7 +391,7 @@ fn marks(stage: &Stage<'_>, page: &Page, plot: Rect, buf: &mut Buffer) {
     }
 }
 
-/// What marks in one place are called, by key and text, the longest first.
+/// The texts for marks in one place, by key and text, the longest first.
 fn mark_texts<K: AsRef<str>, T: AsRef<str>>(named: &[(K, T)]) -> Vec<String> {
     let Some((key, text)) = named.first().map(|(key, text)| (key.as_ref(), text.as_ref())) else { return Vec::new() };
     let mut keys: Vec<&str> = Vec::new();
@@ -402,7 +402,7 @@ fn mark_texts<K: AsRef<str>, T: AsRef<str>>(named: &[(K, T)]) -> Vec<String> {
     }
     let more = if named.len() > 1 { format!(" +{}", named.len() - 1) } else { String::new() };
     let mut texts = vec![format!("▲{key} {text}{more}"), format!("▲{key}{more}"), format!("▲{key}"), "▲".to_owned()];
-    // A failure has its words.
+    // A failure is written in words.
     if keys.len() == named.len() && keys.len() > 1 && key != words::FAILED {
         texts.insert(0, format!("▲{}", keys.join(" ")));
         texts.insert(1, format!("▲{}", keys.concat()));

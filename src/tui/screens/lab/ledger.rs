@@ -1,4 +1,4 @@
-//! The five accounts of reserved memory, and what the peak consisted of.
+//! The five accounts of reserved memory, and the categories at the peak.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -13,7 +13,7 @@ use crate::tui::stage::Stage;
 use crate::tui::when;
 use crate::units::Bytes;
 
-/// Rows that the pane wants, with its frame.
+/// How many rows the pane needs, with its frame.
 pub(crate) const WANTED_ROWS: u16 = 10;
 
 /// Draws the pane.
@@ -60,7 +60,7 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     }
 }
 
-/// A bar of categories, largest part named beside it.
+/// Draws a bar of categories, with the largest part named beside it.
 fn composition(parts: &[Bytes; 9], unit: ByteUnit, theme: &Theme, area: Rect, y: u16, buf: &mut Buffer) {
     let total: u64 = parts.iter().map(|bytes| bytes.get()).sum();
     if y >= area.height || total == 0 {

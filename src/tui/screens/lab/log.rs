@@ -1,4 +1,4 @@
-//! The log, and the text that the model writes.
+//! The log, and the text that the model wrote.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -8,24 +8,24 @@ use crate::drawing::theme::{Theme, Token};
 use crate::model::{GeneratedText, Level, LogLine};
 use crate::tui::words;
 
-/// Cells before and behind a sentence.
+/// The width around a sentence.
 const AROUND: u16 = 8;
 
-/// Rows that a pane of so many cells wants for all that was said, with its frame.
+/// How many rows a pane of this width needs for all lines, with its frame.
 pub(crate) fn wanted_rows(log: &[LogLine], width: u16) -> u16 {
     let width = usize::from(width.saturating_sub(AROUND + 2));
     let rows = entries(log).iter().map(|entry| pane::wrap(&entry.text, width).len()).sum::<usize>();
     u16::try_from(rows + 2).unwrap_or(u16::MAX)
 }
 
-/// What is shown as one.
+/// Lines that are shown as one.
 struct LogEntry {
     step: u64,
     level: Level,
     text: String,
 }
 
-/// The lines, the oldest first; those of one step in a row that differ in their figures only are one, which says how many.
+/// The lines, the oldest first. Consecutive lines of one step that differ only in their figures become one, with their number.
 fn entries(log: &[LogLine]) -> Vec<LogEntry> {
     let words_of = |line: &LogLine| line.text.split(|symbol: char| symbol.is_ascii_digit()).next().map(str::to_owned);
     let alike = |a: &LogLine, b: &LogLine| (a.step, a.level, words_of(a)) == (b.step, b.level, words_of(b));
@@ -40,9 +40,9 @@ fn entries(log: &[LogLine]) -> Vec<LogEntry> {
     log.chunk_by(alike).filter_map(entry).collect()
 }
 
-/// Draws the last lines of the log, the newest at the bottom, each whole and with its step; of a newest one that is longer than
-/// the pane its beginning. Below them goes the beginning of `sample`, for screens without room for a pane of its own. What is remarked
-/// of a file belongs to no step of it.
+/// Draws the last lines of the log, the newest at the bottom, each complete and with its step; if the newest is longer
+/// than the pane, its beginning. Below them is the beginning of `sample`, for screens without room for a pane of its
+/// own. Remarks about a file belong to no step.
 pub(crate) fn render(
     log: &[LogLine],
     sample: Option<&GeneratedText>,

@@ -8,7 +8,7 @@ use crate::drawing::pane::{self, Frame, put, span};
 use crate::drawing::theme::{Theme, Token};
 use crate::model::StepsView;
 
-/// Cells left of the curve for its axis.
+/// The width of the axis left of the curve.
 const GUTTER: u16 = 6;
 
 /// Draws the pane.
@@ -40,7 +40,7 @@ pub(crate) fn render(steps: &StepsView, theme: &Theme, area: Rect, buf: &mut Buf
     curve(&losses, low, high, theme, plot, buf);
 }
 
-/// Lowest and highest value of the axis, on half units, so that it moves rarely.
+/// The lowest and highest value of the axis, in half units, so that it rarely moves.
 fn axis(losses: &[f32]) -> (f32, f32) {
     let low = losses.iter().copied().fold(f32::INFINITY, f32::min);
     let high = losses.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -58,7 +58,7 @@ fn curve(losses: &[f32], low: f32, high: f32, theme: &Theme, plot: Rect, buf: &m
         let highest = tall.saturating_sub(1);
         u32::from(highest) - ((1.0 - share) * f64::from(highest)).round() as u32
     };
-    // All losses that fall into a column of dots: a spike must not be skipped.
+    // All losses in a column of dots, so that no spike is skipped.
     let span = |x: usize| {
         let from = x * capacity / wide;
         let to = ((x + 1) * capacity).div_ceil(wide).max(from + 1).min(losses.len());
@@ -86,7 +86,7 @@ mod tests {
         let mut buf = Buffer::empty(Rect::new(0, 0, 4, 2));
         curve(&losses, 3.0, 4.0, &theme, buf.area, &mut buf);
         let rows: Vec<String> = (0..2).map(|y| (0..4).map(|x| buf[(x, y)].symbol()).collect()).collect();
-        // Every column of dots spans what its four losses span: two dots each.
+        // Every column of dots spans its four losses: two dots each.
         assert_eq!(rows, ["⠳⢄  ", "  ⠙⢦"].map(str::to_owned));
     }
 }

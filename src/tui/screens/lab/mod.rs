@@ -1,4 +1,4 @@
-//! The Lab: peaks of every step, the curve of one, every block of every segment, and what can be flipped.
+//! The Lab: the peaks of every step, the curve of one step, every block of every segment, and the switches.
 //!
 //! ```text
 //!  from 100×30 on                             smaller
@@ -66,31 +66,31 @@ pub(crate) const SCREEN: Screen = Screen {
 
 /// From this size on there is a column of panes at the right.
 const TWO_COLUMNS: (u16, u16) = (100, 27);
-/// From this height on a second finding has room of its own.
+/// From this height on a second finding has room.
 const TWO_FINDINGS: u16 = 45;
-/// Cells of that column: what the switches need, and more where there is plenty.
+/// The width of that column: as much as the switches need, and more if there is plenty.
 const RIGHT: u16 = 49;
 
-/// Rows of the history with its frame while nothing happens from step to step, and the fewest once something did.
+/// Rows of the history with its frame while nothing changes from step to step, and the fewest rows after a change.
 const STRIP: u16 = 6;
-/// From this width on, and below this height, the strip stands beside the step, where both have more rows. Of so many cells it takes
-/// these: more once something happened in it.
+/// From this width on, and below this height, the history is beside the step, because both then have more rows. It
+/// takes these cells of the width: more after a change.
 const SIDE_BY_SIDE: (u16, u16) = (72, 34);
 const BESIDE: [u16; 2] = [18, 32];
-/// A body in one column that is lower has no words beneath the strip.
+/// A lower body in one column has no words below the history.
 const STRIP_WITH_AXIS: u16 = 26;
 const NEWS: u16 = 8;
 
-/// Rows of the smallest pane that says something, with its frame.
+/// The fewest rows of a useful pane, with its frame.
 const LEAST_ROWS: u16 = 4;
-/// A body of fewer rows has one chart that can be read instead of two that can't; of fewer than the second, no map.
+/// A body with fewer rows has one readable chart instead of two; with fewer rows than the second constant, no map.
 const TWO_CHARTS: u16 = 19;
-/// The same while the user steps from op to op, of which a history without news knows nothing.
+/// The same while the user steps from op to op, which a history without changes does not show.
 const TWO_CHARTS_STEPPED: u16 = 30;
 const WITH_MAP: u16 = 14;
-/// The same below which a lesson stands.
+/// The same in a body below which there is a lesson.
 const WITH_MAP_IN_LESSON: u16 = 8;
-/// A sentence takes a row more in fewer cells, and the row is that of the rarest switches.
+/// In fewer cells a sentence takes one more row, at the expense of the least used switches.
 const NARROW: u16 = 50;
 
 fn bindings() -> Vec<Binding> {
@@ -138,11 +138,11 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Fra
     let gpu = stage.view().gpu.as_deref();
     let gpu_rows = if gpu.is_some() { gpu::wanted_rows(left.width) } else { 0 };
     let rest = left.height.saturating_sub(gpu_rows);
-    // The line of a ghost stands below the chart that has its curve.
+    // The ghost's line is below the chart that has its curve.
     let ghost_rows = ghost::wanted_rows(stage);
     let (above, below) = if is_snapshot(stage) { (0, ghost_rows) } else { (ghost_rows, 0) };
     let steps_are_shown = has_steps(stage) && !failed_at_once(stage);
-    // The curve of one step is the master: peaks of all steps are a strip above it until something happens among them.
+    // The curve of one step is most important. The peaks of all steps are a strip above it until they change.
     let history_rows = match (steps_are_shown, has_news(stage)) {
         (false, _) => 0,
         (true, true) => (rest / 4).max(NEWS).min(rest / 3),
@@ -180,7 +180,7 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Fra
         rest = Rect { y: rest.y + rows, height: rest.height - rows, ..rest };
         part
     };
-    // What a lesson keeps off leaves its rows to what the lesson speaks of.
+    // Panes that a lesson switches off leave their rows to the lesson's subject.
     let led = stage.hold > Hold::Goal;
     if !led {
         let part = take(switches::wanted_rows(stage, right.width));
@@ -190,11 +190,11 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Fra
     let theme = stage.theme;
     let view = stage.view();
     if let Some(autopsy) = &stage.picture.autopsy() {
-        // It takes the place of everything else that could be said.
+        // The failure replaces everything else that could be said.
         failure(stage, autopsy, rest, buf, layout);
         return;
     }
-    // So does a goal with what is said of the run, which could be the way to it.
+    // A goal replaces remarks about the run, which could be the way to it.
     let taught = stage.hold > Hold::Nothing;
     if !taught || effect::is_known(stage) {
         let part = take(effect::wanted_rows(stage));
@@ -202,23 +202,23 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Fra
         layout.panels.push((part, Panel::Effect));
     }
     let why = why::wanted_rows(stage, right.width, why::FRAMED, findings_in(body.height)).clamp(5, 12) + 2;
-    // A pane of no more than a title says nothing.
+    // A pane with nothing but a title is of no use.
     let known = stage.picture.known();
     let steps = &known.steps;
     let before_flip =
         known.effects.last().is_some_and(|effect| !effect.flips.is_empty() && effect.step == steps.finished);
     let wanted = steps::wanted_rows(steps);
     let why = match rest.height.checked_sub(why) {
-        // The row of exchanges with other ranks is worth one of the words.
+        // The row of exchanges with other ranks is worth a row of the findings.
         Some(left) if wanted > steps::USUAL_ROWS && (LEAST_ROWS..wanted).contains(&left) => why - 1,
-        // So is who holds the memory, where a row or two are missing for it.
+        // So are the holders, if they lack only a row or two.
         Some(left) if (wanted + 2..wanted + LEAST_ROWS).contains(&left) && holders::are_shown(stage) => {
             why - (wanted + LEAST_ROWS - left)
         }
         Some(left) if left >= LEAST_ROWS => why,
         _ => rest.height,
     };
-    // Rows that nothing below has a use for are for what else there is to find.
+    // Rows that no pane below needs are for more findings.
     let timed = steps::are_timed(steps) && (steps.finished > 0 || body.height >= 40);
     let below = if timed { wanted } else { 0 };
     let unused = rest.height.saturating_sub(why + below);
@@ -228,7 +228,7 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Fra
     } else {
         why
     };
-    // What is left below is for a pane that says something, or for the words.
+    // The rows left below are for a useful pane, or for the findings.
     let left = rest.height.saturating_sub(why + below);
     let why = if left < LEAST_ROWS && (left < LEAST_ROWS - 1 || stage.log().is_empty()) { why + left } else { why };
     let mut take = |rows: u16| {
@@ -266,11 +266,11 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Fra
         log::render_sample(sample.take(), theme, part, buf);
         layout.panels.push((part, Panel::Log));
     }
-    // As much of the log as there is to say: the rest is for who holds the memory shown.
+    // As many rows of the log as it needs; the rest is for the holders of the memory shown.
     let (_, left) = take(0);
     let said = stage.log().len() + usize::from(sample.is_some());
     let wanted = u16::try_from(2 * said + 2).unwrap_or(u16::MAX).clamp(3, 14);
-    // What the model writes alone takes no room from who holds the memory.
+    // The model's text alone does not take room from the holders.
     let both = left >= wanted + LEAST_ROWS + 2 || !stage.log().is_empty() || !holders::are_shown(stage);
     if left >= 3 && said > 0 && both {
         let (part, _) = take(if left < wanted + LEAST_ROWS + 2 { left } else { wanted });
@@ -285,7 +285,7 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Fra
     }
 }
 
-/// Why a request failed, and where there is room below it who holds the memory.
+/// Draws why a request failed, and below it the holders if there is room.
 fn failure(stage: &Stage<'_>, autopsy: &Autopsy, area: Rect, buf: &mut Buffer, layout: &mut FrameLayout) {
     let wanted = autopsy::wanted_rows(stage, autopsy, area.width);
     let held = area.height.saturating_sub(wanted);
@@ -299,17 +299,17 @@ fn failure(stage: &Stage<'_>, autopsy: &Autopsy, area: Rect, buf: &mut Buffer, l
     }
 }
 
-/// Something happened from step to step: peaks of all steps are worth more than a strip.
+/// True if something changed from step to step, so that the peaks of all steps deserve more than a strip.
 fn has_news(stage: &Stage<'_>) -> bool {
     is_looked_at(stage) || stage.picture.history.marks().next().is_some() || leaks(stage)
 }
 
-/// Peaks of all steps are what somebody looks at more closely, or beside a ghost.
+/// True if the user looks at the peaks of all steps more closely, or there is a ghost.
 fn is_looked_at(stage: &Stage<'_>) -> bool {
     stage.states.lab.zoom.is_some() || stage.picture.ghost.is_some()
 }
 
-/// Of a run that failed in its first step there is nothing to compare.
+/// True for a run that failed in its first step, in which there is nothing to compare.
 fn failed_at_once(stage: &Stage<'_>) -> bool {
     stage.view().steps.finished == 0 && stage.picture.autopsy().is_some()
 }
@@ -318,17 +318,17 @@ fn leaks(stage: &Stage<'_>) -> bool {
     stage.findings().iter().any(|finding| matches!(finding.evidence, Evidence::Leak { .. }))
 }
 
-/// Findings that a column of `rows` has room for.
+/// How many findings fit in a column of `rows`.
 const fn findings_in(rows: u16) -> usize {
     if rows < TWO_FINDINGS { 1 } else { 2 }
 }
 
-/// Memory over time, and nothing that trains: neither steps nor switches.
+/// True for memory over time without training: neither steps nor switches.
 fn is_snapshot(stage: &Stage<'_>) -> bool {
     matches!(stage.picture.kind, SourceKind::Snapshot(_))
 }
 
-/// There is a chart of steps: of a snapshot where it knows more than one.
+/// True if there is a chart of steps: for a snapshot, if it has more than one.
 pub(super) fn has_steps(stage: &Stage<'_>) -> bool {
     !is_snapshot(stage) || stage.picture.history.columns() > 1 && stage.view().steps.finished > 1
 }
@@ -336,7 +336,7 @@ pub(super) fn has_steps(stage: &Stage<'_>) -> bool {
 fn beside_a_snapshot(stage: &Stage<'_>, right: Rect, buf: &mut Buffer, layout: &mut FrameLayout) {
     let view = stage.view();
     let why = why::wanted_rows(stage, right.width, why::FRAMED, findings_in(right.height)).clamp(3, 12) + 2;
-    // What was said while it was read, if anything was: the rest is for who holds the memory shown.
+    // Messages while it was read, if there were any; the rest is for the holders of the memory shown.
     let said = if view.log.is_empty() { 0 } else { log::wanted_rows(&view.log, right.width).min(8) };
     let rows = [ledger::WANTED_ROWS, why, said].map(Constraint::Length);
     let rows = Split::vertical([rows[0], rows[1], rows[2], Constraint::Min(0)]);
@@ -373,24 +373,24 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Fram
         70.. => 3,
         _ => 4,
     };
-    // Switches that a lesson keeps off leave their rows to what it speaks of: what was reserved is a map.
+    // Switches that a lesson holds back leave their rows to the lesson's subject: reserved bytes are shown in the map.
     let led = stage.hold > Hold::Goal;
     let trains = !is_snapshot(stage);
     let map = body.height >= if led { WITH_MAP_IN_LESSON } else { WITH_MAP };
     let autopsy = stage.picture.autopsy();
     let autopsy = autopsy.as_deref();
-    // What it says takes the place of everything else that could be said.
+    // The failure replaces everything else that could be said.
     let told = u16::from(autopsy.is_none() && trains);
-    // Who goes from op to op watches the blocks: what only steps change makes room for them.
+    // A user who goes from op to op watches the blocks, so panes that change only with steps make room.
     let paused = stage.picture.run == RunState::Paused && stage.picture.is_now();
     let stepped = paused && autopsy.is_none() && !stage.hold.asks();
-    // Beside the step a history takes none of their rows.
+    // A history beside the step takes none of these rows.
     let beside = body.width >= SIDE_BY_SIDE.0 && body.height < SIDE_BY_SIDE.1;
     let least = if stepped && !has_news(stage) && !beside { TWO_CHARTS_STEPPED } else { TWO_CHARTS };
     let climbs = is_looked_at(stage) || leaks(stage);
     let two_charts = body.height >= least && has_steps(stage) && !failed_at_once(stage);
     let side_by_side = two_charts && beside;
-    // In few rows what can be done comes before what could be measured.
+    // In few rows remedies come before measurements.
     let hints = !effect::is_known(stage);
     let hinted =
         !stepped && stage.hold == Hold::Nothing && (body.height >= STRIP_WITH_AXIS || stage.findings().is_empty());
@@ -398,7 +398,7 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Fram
     let findings = why::wanted_rows(stage, body.width, why::BEHIND_WORD, 1) + why::rows_of_op(stage, body.width);
     let why = match (autopsy, body.height) {
         (Some(autopsy), height) => autopsy::rows(stage, autopsy, body.width, (height * 2 / 5).max(1)),
-        // The lesson says why.
+        // The lesson gives the reason.
         (None, _) if stage.hold > Hold::Nothing => 0,
         (None, STRIP_WITH_AXIS..) => findings.min(5),
         (None, WITH_MAP..) => findings.min(3),
@@ -410,7 +410,7 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Fram
         match (two_charts && !side_by_side, has_news(stage)) {
             (false, _) => Constraint::Length(0),
             (true, true) if body.height >= STRIP_WITH_AXIS || climbs => Constraint::Fill(4),
-            // Two rows of it, and those of the words beneath go to the step.
+            // Two of its rows, and those of the words below it, go to the step.
             (true, _) if body.height < STRIP_WITH_AXIS => Constraint::Length(STRIP - 3),
             (true, _) => Constraint::Length(STRIP - 2),
         },
@@ -474,8 +474,8 @@ fn charts(stage: &Stage<'_>, kind: Frame, history: Rect, step: Rect, buf: &mut B
     layout.panels.extend([(history, Panel::History), (step, Panel::StepCurve)]);
 }
 
-/// Where only one chart has room it is the curve of the step, unless what is to be seen happens from step to step: a leak, or
-/// what is looked at more closely.
+/// If only one chart fits, draws the step's curve, unless the interesting change is from step to step: a leak, or peaks
+/// that the user looks at more closely.
 fn only_chart(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer, layout: &mut FrameLayout) {
     if has_steps(stage) && (stage.states.lab.zoom.is_some() || leaks(stage)) {
         let plot = history::render(stage, kind, area, buf);

@@ -1,4 +1,4 @@
-//! All ranks of a run, side by side: which one is shown, and which one needs most.
+//! All ranks of a run: which one is shown, and which one needs most.
 
 use std::borrow::Cow;
 
@@ -16,16 +16,16 @@ use crate::tui::hold::Hold;
 use crate::tui::stage::{Stage, TimeSource};
 use crate::units::Bytes;
 
-/// Ranks that have a row of their own at most.
+/// The most ranks with a row of their own.
 const MOST: u16 = 8;
-/// From this width on each has a bar.
+/// From this width on each rank has a bar.
 const WITH_BAR: u16 = 84;
-/// And from this one on what its steps take.
+/// From this width on each rank has its step times.
 const WITH_TIMES: u16 = 104;
-/// Of so many rows below it the pane takes one.
+/// The pane takes one row of this many below it.
 const SHARE: u16 = 6;
 
-/// Rows that the pane wants at the top of `area`, with its frame; 0 where a run has no ranks.
+/// How many rows the pane needs at the top of `area`, with its frame; 0 if the run has no ranks.
 pub(crate) fn wanted_rows(stage: &Stage<'_>, area: Rect) -> u16 {
     match u16::try_from(stage.picture.ranks.len()).unwrap_or(u16::MAX) {
         0 => 0,
@@ -33,13 +33,13 @@ pub(crate) fn wanted_rows(stage: &Stage<'_>, area: Rect) -> u16 {
     }
 }
 
-/// Rows of the line.
+/// How many rows the line takes.
 pub(crate) fn line_rows(stage: &Stage<'_>) -> u16 {
     u16::from(!stage.picture.ranks.is_empty())
 }
 
-/// The ranks in the order in which they have room: of very many the one shown, those that others wait for, and the worst have it
-/// first.
+/// The ranks in the order in which they get room. Of very many, first the one shown, then those that others wait for,
+/// then the worst.
 fn first(stage: &Stage<'_>, room: usize) -> Vec<usize> {
     let all = &stage.picture.ranks;
     let shown = Some(stage.picture.device.place).filter(|place| *place < all.len());
@@ -61,7 +61,7 @@ fn unit(all: &[RankFigures]) -> ByteUnit {
     ByteUnit::for_largest(all.iter().map(|of| of.peak_reserved).max().unwrap_or_default())
 }
 
-/// What is to be said of a rank beside its figures. Where all are shown with the same ones, none is the worst.
+/// A remark about a rank. If all are shown and equal, none is the worst.
 fn remark(all: &[RankFigures], place: usize, unit: ByteUnit) -> Option<(Cow<'static, str>, Token)> {
     let state = match all[place].state {
         RankState::OutOfMemory => Some(("out of memory".into(), Token::Danger)),
@@ -79,8 +79,7 @@ fn remark(all: &[RankFigures], place: usize, unit: ByteUnit) -> Option<(Cow<'sta
     (stands_out && RankFigures::worst(all) == Some(place)).then_some(("worst".into(), Token::Warn))
 }
 
-/// What the last steps of a rank took, and of that its exchanges; empty where nothing is known of them, and where that is the answer
-/// to a question.
+/// The times of a rank's last steps, and of their exchanges; empty if unknown, or if they are the answer to a question.
 fn times(stage: &Stage<'_>, of: &RankFigures) -> Vec<Span<'static>> {
     if of.step_time.0 == 0 || stage.hold == Hold::Answer {
         return Vec::new();
@@ -100,7 +99,7 @@ fn times(stage: &Stage<'_>, of: &RankFigures) -> Vec<Span<'static>> {
     line
 }
 
-/// Draws the pane: a row for each rank that does something of its own.
+/// Draws the pane: a row for each rank that does work of its own.
 pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let (theme, all) = (stage.theme, &stage.picture.ranks);
     let unit = unit(all);
@@ -158,10 +157,10 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     }
 }
 
-/// What the parts of a bar look like: what is allocated, what was at the peak, and what was reserved.
+/// The parts of a bar: allocated bytes, those at the peak, and reserved bytes.
 const BARS: [(&str, Token); 3] = [("█", Token::Allocated), ("▒", Token::Allocated), ("░", Token::Reserved)];
 
-/// What is allocated, what was at the peak, and what was reserved, of the most that any rank has reserved.
+/// A bar with these parts, relative to the most that any rank has reserved.
 fn bar_of(stage: &Stage<'_>, of: &RankFigures, most: Bytes, width: usize) -> Vec<Span<'static>> {
     let cells =
         |bytes: Bytes| (u128::from(bytes.get()) * width as u128).div_ceil(u128::from(most.get().max(1))) as usize;
@@ -176,7 +175,7 @@ fn bar_of(stage: &Stage<'_>, of: &RankFigures, most: Bytes, width: usize) -> Vec
     line
 }
 
-/// Draws them in one line: as many as there is room for, the allocated memory of each where all have room.
+/// Draws the ranks in one line, as many as fit, with allocated bytes if all fit with them.
 pub(crate) fn render_line(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let fits = |line: &Vec<Span<'static>>| line.iter().map(Span::width).sum::<usize>() <= usize::from(area.width);
     let all = stage.picture.ranks.len();
@@ -186,7 +185,7 @@ pub(crate) fn render_line(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     put_at(area, 0, 0, line, buf);
 }
 
-/// The line of `room` ranks.
+/// The line for `room` ranks.
 fn line(stage: &Stage<'_>, room: usize, with_allocated: bool) -> Vec<Span<'static>> {
     let (theme, all) = (stage.theme, &stage.picture.ranks);
     let unit = unit(all);
@@ -202,7 +201,7 @@ fn line(stage: &Stage<'_>, room: usize, with_allocated: bool) -> Vec<Span<'stati
         let figures: Vec<String> = figures.map(|bytes| unit.figure(bytes)).collect();
         line.push(span(theme, token, format!(" {mark}{}", pane::cut(&of.alike.numbers(), 9))));
         line.push(span(theme, Token::Strong, format!(" {}", figures.join("/"))));
-        // For whom they wait has room first.
+        // The rank that others wait for comes first.
         let told = remark(all, place, unit).filter(|_| of.state != RankState::Waits);
         line.extend(told.map(|(word, token)| span(theme, token, format!(" {word}"))));
     }

@@ -1,4 +1,4 @@
-//! The curve of a history that is still being read: what was allocated at least, as far as the file was read.
+//! The curve of a history that is still being read: lower bounds of the allocated bytes so far.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -11,7 +11,7 @@ use crate::drawing::theme::{Theme, Token};
 use crate::source::{FileProgress, ReadingStage};
 use crate::units::Bytes;
 
-/// Draws the pane. What was not read yet stays empty at the right, where a file says how long it is.
+/// Draws the pane. If the file's length is known, the part that has not been read is blank at the right.
 pub(super) fn render(reading: &FileProgress, theme: &Theme, kind: Frame, area: Rect, buf: &mut Buffer) {
     let inner = pane::frame(kind, title(reading, theme), theme.style(Token::Border), area, buf);
     let plot = plot_in(inner, kind, 1);
@@ -47,7 +47,7 @@ fn title(reading: &FileProgress, theme: &Theme) -> Vec<Span<'static>> {
     title
 }
 
-/// The levels in so many columns, each at its highest.
+/// The levels in `columns` columns, each at its highest.
 fn in_columns(levels: &[Bytes], columns: usize) -> impl Iterator<Item = Bytes> + '_ {
     let count = levels.len();
     (0..columns).filter_map(move |x| {

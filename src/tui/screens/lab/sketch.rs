@@ -1,4 +1,4 @@
-//! The curve of a step without its figures: what may be seen while a question about them is open.
+//! The curve of a step without figures, which may be shown while a question about them is open.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -13,7 +13,8 @@ use crate::model::Category;
 use crate::tui::stage::Stage;
 use crate::units::Bytes;
 
-/// Draws the shape of the last whole step, as high as the pane, with the names of its colours and phases; false where no step has run.
+/// Draws the shape of the last whole step at the pane's height, with the names of its colours and phases. Returns false
+/// if no step has run.
 pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer) -> bool {
     let Some(profile) = stage.picture.shown_step().filter(|profile| step::highest(profile) > Bytes::ZERO) else {
         return false;

@@ -20,21 +20,21 @@ use crate::tui::stage::Stage;
 use crate::tui::when;
 use crate::units::Bytes;
 
-/// Rows from which on a step can be read beside one that is much higher, and how many times as high that is at most.
+/// The fewest rows in which a step is readable beside a much higher one, and how many times higher that may be.
 const ROWS_FOR_BOTH: u16 = 6;
 const MOST_TIMES: u64 = 2;
-/// Cells from which on a title has room for a second peak; with fewer "this" gives way to the names of colours.
+/// From this width on a title has room for a second peak; below it, "this" is dropped in favour of the names of colours.
 const WIDE: u16 = 60;
 
-/// Before the word for a step that this one is like.
+/// The word before the step that this one is like.
 const AS: &str = " as ";
 
-/// Draws the pane; returns its plot, in which a click moves the cursor.
+/// Draws the pane. Returns its plot, in which a click moves the cursor.
 pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer) -> Rect {
     render_up_to(stage, kind, Bytes::ZERO, area, buf)
 }
 
-/// The same with an axis that reaches so far at least.
+/// Like [`render`], with an axis that reaches at least to `least`.
 pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: Rect, buf: &mut Buffer) -> Rect {
     let theme = stage.theme;
     if let Some(reading) = &stage.picture.reading {
@@ -45,14 +45,14 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
     let asked = profile.and_then(|profile| RefusedRequest::of(stage, profile));
     let earlier = profile.and_then(|profile| Earlier::of(stage, profile, area.height));
     let inside = pane::inside(kind, area.intersection(buf.area));
-    // Without phases the row below has the unit and the events, if that leaves the curve rows enough.
+    // Without phases the row below has the unit and the events, if that leaves enough rows for the curve.
     let below = profile.is_none_or(has_phases) || inside.height > ROWS_FOR_BOTH;
     let whole = chart::plot_in(inside, kind, u16::from(below));
     let ceiling = stage.ceiling();
     let beside = compared(stage).filter(|_| !whole.is_empty());
     let scaled = |plot: Rect| {
         let profile = profile.filter(|_| !plot.is_empty())?;
-        // In few rows, or beside one that would leave it few, the scale is the step's own, and what it is compared with is cut.
+        // In few rows, or beside a step that would leave it few, the scale is the step's own, and the other step is cut.
         let own = highest(profile);
         let before = beside
             .as_ref()
@@ -83,10 +83,10 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
         (legend_rows, drawn) = (rows, scaled(below_legend(rows)));
     }
     let plot = below_legend(legend_rows);
-    // In few rows a line that nobody asked for is in pieces: its peak is said.
+    // In few rows a line that nobody asked for would be in pieces, so its peak is written.
     let pinned = stage.picture.pinned.is_some();
     let beside_line = beside.as_ref().filter(|_| pinned || plot.height >= ROWS_FOR_BOTH);
-    // What rises by less than two rows is a figure as well.
+    // A rise of less than two rows is written as a figure too.
     let has_height = |axis: Axis, before: &Profile| axis.eighths(highest(before), plot.height) >= 16;
     let seen = drawn.as_ref().zip(beside_line).filter(|(drawn, (before, _))| has_height(drawn.axis, before));
     let line = seen.map(|(drawn, (before, _))| {
@@ -135,10 +135,10 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
     if let Some(aim) = stage.aim {
         aim.line().draw(largest, axis, |_| Some(aim.bytes), theme, plot, buf);
     }
-    // Its words go round what is drawn, and round the mark of the moment.
+    // Its words avoid what is drawn, and the mark of the moment.
     if let Some(ceiling) = ceiling {
         let is_seen = ceiling.draw(largest, axis, |_| Some(ceiling.height()), theme, plot, buf);
-        // A chart of steps beside it says how far away it is.
+        // If there is a chart of steps, that one notes how far away the ceiling is.
         if !is_seen && !super::has_steps(stage) {
             ceiling.note(theme, plot, buf);
         }
@@ -146,7 +146,7 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
     plot
 }
 
-/// A step as it is drawn in a plot.
+/// A step in a plot.
 struct PlottedStep<'a> {
     profile: &'a Profile,
     largest: Bytes,
@@ -154,7 +154,7 @@ struct PlottedStep<'a> {
     areas: Areas,
 }
 
-/// What its colours mean, at the peak, or where somebody has stopped.
+/// The legend, with figures at the peak, or where the user has stopped.
 fn legend(
     stage: &Stage<'_>,
     (profile, earlier): (&Profile, Option<&Earlier>),
@@ -172,23 +172,23 @@ fn legend(
     Some(StepLegend::of((profile, peak), earlier, here, unit, areas, area.height, stage.theme))
 }
 
-/// The step that is drawn as a line over this one: the one pinned, else the last one before the last flip.
+/// The step that is drawn as a line over this one: the pinned step, or else the last one before the last flip.
 fn compared<'a>(stage: &'a Stage<'_>) -> Option<(&'a Profile, String)> {
     let pinned = stage.picture.pinned.as_ref().map(|pinned| (&*pinned.step, format!("step {}", pinned.step.step)));
     pinned.or_else(|| Some((stage.picture.known().profiles.before.as_deref()?, "before".to_owned())))
 }
 
-/// The unit of a step of which `largest` is the most: that of the charts around it, where it tells something.
+/// The unit for a step whose highest value is `largest`: that of the other charts, if it suits.
 pub(super) fn unit(stage: &Stage<'_>, largest: Bytes) -> ByteUnit {
     stage.unit().of_part(largest)
 }
 
-/// The most that was allocated in it.
+/// The most that was allocated in the step.
 pub(super) fn highest(profile: &Profile) -> Bytes {
     profile.peak().map_or(Bytes::ZERO, |sample| sample.allocated)
 }
 
-/// A stack of categories for each of so many columns; what earlier steps left lies below what the step gives back.
+/// A stack of categories for each column. What earlier steps left is below the step's temporary memory.
 pub(super) fn stacks(profile: &Profile, earlier: Option<&Earlier>, theme: &Theme, width: u16) -> Vec<Stack> {
     let inks = Category::STACKED.map(|category| (category, legend::ink(category, theme)));
     profile.in_columns(width).map(|sample| stack(&sample, earlier, &inks)).collect()
@@ -206,7 +206,7 @@ fn stack(sample: &Sample, earlier: Option<&Earlier>, inks: &[(Category, Ink)]) -
     stack
 }
 
-/// `line` is that of the step that this one is compared with, and whether it is cut at the top.
+/// The title. `line` names the step that this one is compared with, and whether it is cut at the top.
 fn title(
     stage: &Stage<'_>,
     profile: Option<&Profile>,
@@ -216,7 +216,7 @@ fn title(
     area: Rect,
 ) -> Vec<Span<'static>> {
     let theme = stage.theme;
-    // Not every snapshot knows steps.
+    // Not every snapshot has steps.
     let window = matches!(stage.picture.kind, SourceKind::Snapshot(_)) && stage.view().steps.finished == 0;
     let mut title = vec![span(theme, Token::Title, if window { "recorded" } else { "this step" })];
     let Some(peak) = profile.and_then(Profile::peak) else { return title };
@@ -254,11 +254,11 @@ fn title(
             title.push(span(theme, Token::Text, format!(" {}", said(highest(before)))));
         }
     }
-    // Every colour has its name before one has a figure, and before words of a line that isn't drawn.
+    // Every colour gets its name before one gets a figure, and before words about a line that is not drawn.
     let all = usize::from(area.width.saturating_sub(5));
     let cells = |spans: &[Span<'static>]| spans.iter().map(Span::width).sum::<usize>();
     let names = legend.map_or(0, |legend| legend.names(theme));
-    // Who pinned one wants to see that it is.
+    // A user who pinned a step wants to see that.
     if cells(&title) + names > all && stage.picture.pinned.is_none() {
         title.retain(|span| !span.content.starts_with(AS));
     }
@@ -270,22 +270,22 @@ fn title(
     title
 }
 
-/// Who has stopped elsewhere than at the peak is told what lies there; more than that lies in another step than the one drawn.
+/// Memory where the user has stopped, if not at the peak; more bytes than the peak would belong to another step.
 fn stopped_below<'a>(stage: &'a Stage<'_>, peak: &Sample) -> Option<&'a View> {
     stopped(stage).filter(|here| here.ledger.allocated() < peak.allocated)
 }
 
-/// Memory where somebody has stopped or gone to; `None` while the mark is shown, or what goes on.
+/// Memory where the user has stopped or gone to; `None` while the mark, or a run that goes on, is shown.
 fn stopped<'a>(stage: &'a Stage<'_>) -> Option<&'a View> {
     (stage.position().is_some() && stage.picture.marked.is_none()).then_some(stage.shown)
 }
 
-/// Where in the step the picture is. While the curve is that of the last whole step, the line stands as far in it as the step
-/// under way has come.
+/// Draws the picture's position in the step. While the curve is that of the last whole step, the line is as far in it
+/// as the current step has come.
 fn cursor(stage: &Stage<'_>, profile: &Profile, plot: Rect, has_axis: bool, buf: &mut Buffer) {
     let theme = stage.theme;
     let Some(x) = column(stage, profile, plot.width) else { return };
-    // No area loses an edge to the mark.
+    // The mark must not cover an area's edge.
     let free = buf
         .cell((plot.x + x, plot.y))
         .is_some_and(|cell| matches!(cell.symbol(), " " | "▁" | "─") && theme.is_ground(cell.bg));
@@ -295,7 +295,7 @@ fn cursor(stage: &Stage<'_>, profile: &Profile, plot: Rect, has_axis: bool, buf:
     }
 }
 
-/// The column of `width` where the picture is, if that is in the step.
+/// The column of the picture's position, if it is in the step.
 fn column(stage: &Stage<'_>, profile: &Profile, width: u16) -> Option<u16> {
     let view = stage.shown;
     stage.position()?;
@@ -315,12 +315,12 @@ fn column(stage: &Stage<'_>, profile: &Profile, width: u16) -> Option<u16> {
     u16::try_from(x).ok().filter(|x| *x < width)
 }
 
-/// Most snapshots know none.
+/// True if the step has phases; most snapshots have none.
 fn has_phases(profile: &Profile) -> bool {
     profile.phases.iter().any(|(phase, from)| phase.is_some() && *from < profile.events)
 }
 
-/// The phases, each below its part of the curve, and the unit of the axis.
+/// Draws the phases, each below its part of the curve, and the axis's unit.
 pub(super) fn phases(profile: &Profile, axis: Axis, theme: &Theme, inner: Rect, plot: Rect, buf: &mut Buffer) {
     put_at(inner, 0, plot.bottom() - inner.y, vec![span(theme, Token::Dim, format!("{:>4}", axis.unit.name()))], buf);
     phase_names(profile, theme, plot, buf);
@@ -332,10 +332,10 @@ pub(super) fn phase_names(profile: &Profile, theme: &Theme, plot: Rect, buf: &mu
     let area = Rect { height: plot.height + 1, ..plot };
     let width = usize::from(plot.width);
     let column = |event: u64| Profile::column_of(event, profile.events, width);
-    // What lies behind the last event has no column.
+    // A phase behind the last event has no column.
     let begun = profile.phases.iter().filter(|(phase, from)| phase.is_some() || *from < profile.events);
     let begun: Vec<_> = begun.collect();
-    // Edges between parts of which none has a name say nothing.
+    // Borders between unnamed parts are of no use.
     let mut named_before = false;
     let mut named = false;
     for (index, (phase, from)) in begun.iter().enumerate() {
@@ -369,7 +369,7 @@ pub(super) fn phase_names(profile: &Profile, theme: &Theme, plot: Rect, buf: &mu
     }
 }
 
-/// The name of the phase in which a step stopped, left of its end where that is too short for it.
+/// Writes the name of the phase in which a step stopped, left of its end if the phase is too short for it.
 fn stopped_phase(profile: &Profile, theme: &Theme, plot: Rect, buf: &mut Buffer) {
     let width = usize::from(plot.width);
     let Some((Some(phase), from)) = profile.phases.last().copied() else { return };

@@ -1,4 +1,4 @@
-//! The last step of another rank, beside that of the one shown, to the same scale.
+//! The last step of another rank beside that of the one shown, at the same scale.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout as Split, Rect};
@@ -14,10 +14,10 @@ use crate::source::RankFigures;
 use crate::tui::stage::Stage;
 use crate::units::Bytes;
 
-/// From this width on two curves have room side by side.
+/// From this width on two curves fit side by side.
 const LEAST_WIDTH: u16 = 100;
 
-/// The rank whose step stands beside the one shown, where there is one and room for it.
+/// The rank whose step is drawn beside the one shown, if there is one and room for it.
 fn other<'a>(stage: &Stage<'a>, area: Rect) -> Option<(&'a RankFigures, &'a Profile)> {
     let picture = stage.picture;
     let place = RankFigures::beside(&picture.ranks, picture.device.place).filter(|_| area.width >= LEAST_WIDTH)?;
@@ -25,7 +25,7 @@ fn other<'a>(stage: &Stage<'a>, area: Rect) -> Option<(&'a RankFigures, &'a Prof
     Some((of, of.step.as_deref()?))
 }
 
-/// Draws the step of the rank shown, and another one's beside it; returns the plot of the first.
+/// Draws the step of the rank shown, and another rank's beside it. Returns the plot of the first.
 pub(super) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer) -> Rect {
     let Some((of, profile)) = other(stage, area) else { return step::render(stage, kind, area, buf) };
     let [left, right] = Split::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).areas(area);
@@ -46,7 +46,7 @@ fn render_other(
 ) {
     let theme = stage.theme;
     let unit = step::unit(stage, largest);
-    // What is known of another rank is its last step, which who looks back sees beside an earlier one.
+    // Only the last step of another rank is known, so a user who looks back sees it beside an earlier one.
     let goes_on = stage.picture.is_live() && stage.picture.is_now();
     let is_other = !goes_on && shown.is_some_and(|shown| shown.step != profile.step);
     let when = if is_other { format!(" step {}", profile.step) } else { String::new() };
@@ -66,7 +66,7 @@ fn render_other(
         ]);
     }
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
-    // Its rows are those of the one beside it.
+    // Its rows are those of the chart beside it.
     let plot = Rect { y: beside.y, height: beside.height, ..chart::plot_in(inner, kind, 1) };
     if plot.is_empty() {
         put_at(inner, 0, 0, vec![span(theme, Token::Dim, unit.figure(step::highest(profile)))], buf);
@@ -80,8 +80,8 @@ fn render_other(
     }
 }
 
-/// The category of which the two hold most unequal amounts at their peaks, and by how much, from a thousandth of the peak on: what stages
-/// and shards round differently is nothing to look at.
+/// The category in which the two differ most at their peaks, and by how much, if that is at least 1/1000 of the peak:
+/// differences from rounding between stages and shards don't matter.
 fn difference(shown: &Profile, other: &Profile, unit: ByteUnit) -> Option<(Category, String)> {
     let at = |profile: &Profile, category: Category| {
         profile.peak().map_or(Bytes::ZERO, |sample| sample.by_category[category as usize])

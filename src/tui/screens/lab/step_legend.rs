@@ -1,4 +1,4 @@
-//! What the colours of a step's curve mean, with figures: in the title where that has room, else in rows of their own above the curve.
+//! The legend of a step's curve, with figures: in the title if there is room, otherwise in rows above the curve.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -13,31 +13,31 @@ use crate::drawing::theme::{Theme, Token};
 use crate::model::{Category, Profile, Sample, View};
 use crate::units::Bytes;
 
-/// Cells from which on a title has room for all colours with their figures.
+/// From this width on a title has room for all colours with their figures.
 const ROOMY: u16 = 100;
-/// Rows of a curve from which on colours have one of their own, and from which on a second one.
+/// From this many rows of the curve on, the legend has a row, and from the second number on two rows.
 const ROWS: [u16; 2] = [6, 13];
-/// The same where a title of so few cells has not even their names.
+/// The same for titles below this width, which don't even have room for the names.
 const NARROW: (u16, [u16; 2]) = (64, [6, 7]);
 
-/// What is drawn as one.
+/// Categories that are drawn as one.
 struct Band {
     ink: Ink,
-    /// Its names, with their bytes, and the most that each is in the step.
+    /// Their names, with their bytes, and the most bytes of each in the step.
     parts: Vec<(&'static str, Bytes, Bytes)>,
-    /// The moment told shows something of it.
+    /// True if they are visible at the moment told.
     is_drawn: bool,
 }
 
-/// The colours of a curve, the first the one that has most bytes at any moment.
+/// The colours of a curve, the one that ever has most bytes first.
 pub(super) struct StepLegend {
     bands: Vec<Band>,
     unit: ByteUnit,
 }
 
 impl StepLegend {
-    /// Of a step that peaks at `peak`; figures are those of the moment `here`, if somebody has stopped there. `areas` come with the column
-    /// of the moment told.
+    /// The legend of a step that peaks at `peak`. Figures are those of the moment `here`, if the user has stopped
+    /// there. `areas` come with the column of the moment told.
     pub fn of(
         (profile, peak): (&Profile, &Sample),
         earlier: Option<&Earlier>,
@@ -60,8 +60,8 @@ impl StepLegend {
         };
         for (category, at_peak, highest) in parts(profile, peak, earlier, rows, is_joint) {
             let own = legend::ink(category, theme);
-            // What no cell has room for is part of what lies below it: it is named there if that grows by an eighth of a row, and by a
-            // quarter of itself.
+            // A category that no cell has room for is part of the area below it. It is named there if the area grows by
+            // at least an eighth of a row and a quarter of itself.
             let below = || {
                 let lower = Category::STACKED.into_iter().take_while(|lower| *lower != category);
                 let lower = lower.filter(|lower| drawn_as(legend::ink(*lower, theme)).is_some()).last()?;
@@ -79,7 +79,7 @@ impl StepLegend {
                 Some(earlier) => earlier.beyond(here.by_category, category),
                 None => here.by_category[category as usize],
             });
-            // That whose colour they have is the first, else the one that has most.
+            // The category whose colour they have comes first, otherwise the one that has most.
             parts.insert(if own == drawn { 0 } else { parts.len() }, (legend::short_label(category), bytes, highest));
         }
         for band in &mut bands {
@@ -89,12 +89,12 @@ impl StepLegend {
         Self { bands, unit }
     }
 
-    /// Rows that it takes above a curve in `area`, for which there are `rows`; none where the title has room for it.
+    /// The fewest rows that it takes above a curve in `area` with `rows` rows; 0 if the title has room for it.
     pub fn least_rows(area: Rect, rows: u16) -> u16 {
         u16::from(area.width < ROOMY && rows >= Self::rows_for(area)[0])
     }
 
-    /// The same once it is known what it says.
+    /// How many rows it takes, given its content.
     pub fn rows(&self, area: Rect, inner: Rect, rows: u16, theme: &Theme) -> u16 {
         let least = Self::least_rows(area, rows);
         let cells: usize = self.entries(theme).map(|entry| width(&entry) + 2).sum();
@@ -102,12 +102,12 @@ impl StepLegend {
         least + u16::from(least > 0 && rows >= Self::rows_for(area)[1] && is_full)
     }
 
-    /// Rows of a curve from which on its colours have one, and two.
+    /// From how many rows of a curve on the legend has one row, and two.
     const fn rows_for(area: Rect) -> [u16; 2] {
         if area.width < NARROW.0 { NARROW.1 } else { ROWS }
     }
 
-    /// Draws it above a curve: in a row that has no room for all with their figures, each has its name first.
+    /// Draws it above a curve. In a row without room for all figures, every name comes first.
     pub fn draw(&self, inner: Rect, rows: u16, theme: &Theme, buf: &mut Buffer) {
         let place = Self::place(inner, rows);
         let cells: usize = self.entries(theme).map(|entry| width(&entry) + 2).sum();
@@ -116,14 +116,14 @@ impl StepLegend {
             put_at(inner, place.x - inner.x, place.y - inner.y, line.into_iter().skip(1).collect(), buf);
             return;
         }
-        // Every colour has its name before all have figures.
+        // Every colour gets its name before all get figures.
         let entries: Vec<_> = self.entries(theme).collect();
         let figures =
             (0..=entries.len()).rev().find(|figures| pane::flows(&shortened(&entries, *figures), place)).unwrap_or(0);
         pane::flow(shortened(&entries, figures), place, inner, buf);
     }
 
-    /// As many colours as a title of so many cells has room for. Each has its name before one has its figure.
+    /// As many colours as fit in a title of `room` cells. Each gets its name before one gets its figure.
     pub fn in_title(&self, room: usize, theme: &Theme) -> Vec<Span<'static>> {
         let mut room = room;
         let mut spare = room.saturating_sub(self.names(theme));
@@ -147,7 +147,7 @@ impl StepLegend {
         title
     }
 
-    /// Names within areas what a title of `shown` has no room for.
+    /// Writes names into areas if a title of `shown` has no room for them.
     pub fn name_areas(&self, shown: &[Span<'static>], theme: &Theme, plot: Rect, buf: &mut Buffer) {
         for band in &self.bands {
             let marked = band.name(theme);
@@ -163,7 +163,7 @@ impl StepLegend {
         }
     }
 
-    /// Cells that all names take in a title.
+    /// The width of all names in a title.
     pub fn names(&self, theme: &Theme) -> usize {
         self.bands.iter().map(|band| 1 + width(&band.name(theme))).sum()
     }
@@ -181,7 +181,7 @@ impl StepLegend {
         if bytes > Bytes::ZERO {
             return Some(span(theme, Token::Text, format!(" {}", self.unit.or_smaller(bytes))));
         }
-        // What is seen elsewhere in the curve.
+        // The category is visible elsewhere in the curve.
         let [(.., most)] = band.parts[..] else { return None };
         Some(span(theme, Token::Dim, format!(" ≤{}", self.unit.or_smaller(most))))
     }
@@ -193,26 +193,26 @@ impl StepLegend {
 }
 
 impl Band {
-    /// What it has at the moment told.
+    /// Its bytes at the moment told.
     fn bytes(&self) -> Bytes {
         Bytes(self.parts.iter().map(|(_, bytes, _)| bytes.get()).sum())
     }
 
-    /// Its mark and its names; a point where it is too thin to be seen at the moment told.
+    /// Its mark and its names; a dot if it is too thin to be visible at the moment told.
     fn name(&self, theme: &Theme) -> Vec<Span<'static>> {
         let labels: Vec<&str> = self.parts.iter().map(|(label, ..)| *label).collect();
         let mark = if self.is_drawn { legend::mark(self.ink, theme) } else { legend::unseen(self.ink, theme) };
         vec![mark, span(theme, Token::Dim, format!(" {}", labels.join("+")))]
     }
 
-    /// Its mark and how many it is, where names have no room.
+    /// Its mark and the number of categories, if there is no room for names.
     fn count(&self, theme: &Theme) -> Option<[Span<'static>; 2]> {
         let more = format!(" {} more", self.parts.len());
         (self.parts.len() > 1).then(|| [legend::mark(self.ink, theme), span(theme, Token::Dim, more)])
     }
 }
 
-/// Entries of which so many, the first ones, have their figures.
+/// The entries, of which the first `figures` have their figures.
 fn shortened(entries: &[Vec<Span<'static>>], figures: usize) -> Vec<Vec<Span<'static>>> {
     let mut shortened = entries.to_vec();
     shortened.iter_mut().skip(figures).for_each(|entry| entry.truncate(2));
@@ -223,8 +223,8 @@ fn width(spans: &[Span<'static>]) -> usize {
     spans.iter().map(Span::width).sum()
 }
 
-/// The categories that can be seen anywhere in a curve of so many rows, by themselves or as a good part of several, those that are ever
-/// most first, with their bytes at its peak, and the most.
+/// The categories that are visible anywhere in a curve of this many rows, by themselves or as a good part of a joint
+/// area, with their bytes at the peak and at most. Those that ever have most come first.
 fn parts(
     profile: &Profile,
     peak: &Sample,

@@ -1,4 +1,4 @@
-//! Where the time of a step goes: its phases, and the copies beside them.
+//! The times of a step: its phases, and the copies beside them.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -12,17 +12,17 @@ use crate::model::{CopiesView, Micros, Phase, StepsView};
 use crate::tui::share;
 use crate::tui::stage::TimeSource;
 
-/// Rows that the pane wants where there is one device, with its frame: the phases and the copies.
+/// How many rows the pane needs for one device, with its frame: the phases and the copies.
 pub(crate) const USUAL_ROWS: u16 = 8;
 
-/// Rows that the pane wants: ranks have one more, for what they exchange.
+/// How many rows the pane needs. Ranks have one more, for exchanges.
 pub(crate) fn wanted_rows(steps: &StepsView) -> u16 {
     let without =
         if steps.finished > 0 { parts(steps).iter().filter(|(.., time)| *time == Micros(0)).count() } else { 0 };
     USUAL_ROWS + u16::from(exchanges(steps)) - u16::try_from(without).unwrap_or(0)
 }
 
-/// Where time goes: what it is called, its colour, its time.
+/// The parts of a step's time: name, colour, time.
 fn parts(steps: &StepsView) -> Vec<(&'static str, Token, Micros)> {
     let phases =
         Phase::ALL.into_iter().zip(steps.phases).map(|(phase, time)| (phase.label(), Token::from(phase), time));
@@ -30,23 +30,23 @@ fn parts(steps: &StepsView) -> Vec<(&'static str, Token, Micros)> {
     phases.chain([("copy", Token::Copy, steps.copy)]).chain(exchange).collect()
 }
 
-/// There are other ranks to exchange something with.
+/// True if there are other ranks to exchange data with.
 fn exchanges(steps: &StepsView) -> bool {
     steps.exchange > Micros(0)
 }
 
-/// Cells of a phase's name.
+/// The width of a phase's name.
 const LABEL: u16 = 10;
-/// Cells of its milliseconds and share.
+/// The width of its milliseconds and share.
 const FIGURES: u16 = 16;
 
-/// Whether phases have times, or may have: no step has ended yet.
+/// True if phases have times, or may have them because no step has ended yet.
 pub(crate) fn are_timed(steps: &StepsView) -> bool {
     steps.finished == 0 || steps.phases.iter().any(|time| *time > Micros(0))
 }
 
-/// Draws the pane: a bar and milliseconds for each phase and for the copies (medians of the last steps, all of which may be from before
-/// the last flip).
+/// Draws the pane: a bar and milliseconds for each phase and for the copies, as medians of the last steps, which may
+/// all be from before the last flip.
 pub(crate) fn render(
     steps: &StepsView,
     before_flip: bool,
@@ -74,13 +74,13 @@ pub(crate) fn render(
     }
     let longest =
         steps.phases.iter().chain([&steps.copy, &steps.exchange]).map(|time| time.0).max().unwrap_or(0).max(1);
-    // Where not all have room, those that took least are left out.
+    // If not all fit, the shortest are left out.
     while rows.len() > usize::from(inner.height) {
         let least = rows.iter().enumerate().min_by_key(|(place, (.., time))| (*time, std::cmp::Reverse(*place)));
         let Some((place, _)) = least else { break };
         rows.remove(place);
     }
-    // What runs on a stream of its own takes no part of the step that phases have.
+    // Work on another stream is not part of the phases' time.
     let all: u64 = parts(steps).iter().map(|(.., time)| time.0).sum();
     let beside = all > steps.median.0 + steps.median.0 / 50;
     for (y, (label, token, time)) in (0..inner.height).zip(rows) {
@@ -113,7 +113,7 @@ fn speed(copies: &CopiesView, clock: TimeSource) -> String {
     format!("copies {speed}{}, {}", clock.of("", " sim"), copies.host.label())
 }
 
-/// A short word for a phase, where a line must hold them all; a shorter one, where that does not fit.
+/// A short name for a phase, for a line that must hold all of them, and a shorter one if that does not fit.
 const fn short_label(phase: Phase, shorter: bool) -> &'static str {
     match (phase, shorter) {
         (Phase::Data, _) => "data",
@@ -135,7 +135,7 @@ pub(crate) fn render_line(steps: &StepsView, clock: TimeSource, theme: &Theme, a
             span(theme, Token::Text, format!("{} ", figures::milliseconds(time))),
         ]
     };
-    // What takes no time is left out where there is no room for all.
+    // Phases without time are left out if not all fit.
     let is_shown = |time: Micros, all: bool| all || time > Micros(0);
     let line = |shorter, all| {
         let mut line = vec![Span::raw(" ")];

@@ -1,4 +1,4 @@
-//! The switches: keys, values, the one in force, the one that is coming.
+//! The switches: keys, labels, values in force and wanted values.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -15,22 +15,22 @@ use crate::tui::stage::{Stage, Targets};
 use crate::tui::words;
 use crate::units::Bytes;
 
-/// Cells of a switch in the first and in the second column: key, label, value.
+/// The widths of a switch in the first and in the second column: of key and label, and of everything.
 const CELLS: [(usize, u16); 2] = [(12, 26), (10, 21)];
 
-/// A switch's key, label and value, and what a click there does.
+/// A switch's key, label and value, and its action on a click.
 struct SwitchCell {
     key: String,
     label: &'static str,
     short: &'static str,
     value: String,
     token: Token,
-    /// Flipping it changes nothing.
+    /// True if flipping it changes nothing.
     idle: bool,
     action: Action,
 }
 
-/// The cells of a group, and `empty_cache` at the end of what is about memory.
+/// The cells of a group. The memory group ends with `empty_cache`.
 fn cells(stage: &Stage<'_>, group: SwitchGroup) -> Vec<SwitchCell> {
     let settings = stage.picture.switches();
     let fixed = stage.picture.can(crate::source::Ability::Flip).is_err();
@@ -77,8 +77,8 @@ fn cells(stage: &Stage<'_>, group: SwitchGroup) -> Vec<SwitchCell> {
     switches.chain(empty_cache).collect()
 }
 
-/// What `empty_cache` would return: now where nothing moves, else when a step ends, the next steps' own cache included. Of what has
-/// happened it is what it would have returned at the moment shown.
+/// The bytes that `empty_cache` would release: now if nothing moves, otherwise at the end of a step, including the
+/// cache of the next steps. For what has already happened, the bytes at the moment shown.
 fn releasable(stage: &Stage<'_>) -> Bytes {
     if !stage.picture.is_live() {
         return stage.shown.ledger.releasable;
@@ -87,7 +87,7 @@ fn releasable(stage: &Stage<'_>) -> Bytes {
     if stage.is_still() { view.ledger.releasable } else { view.rested.releasable }
 }
 
-/// A switch's default, which needs no emphasis.
+/// True if a switch has its default value, which needs no emphasis.
 fn is_usual(switch: Switch, setting: &Setting) -> bool {
     let usual = switch.usual();
     usual.is_none_or(|usual| usual == *setting.value)
@@ -101,22 +101,22 @@ fn cut(text: &str, width: usize) -> String {
     text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// Of a recording, whose switches nobody can flip: the flags that it ran with. `None` of a run that goes on.
+/// The flags of a recorded run, whose switches can't be flipped; `None` for a run that goes on.
 fn recorded(stage: &Stage<'_>) -> Option<String> {
     let settings = stage.picture.switches();
     let is_ours = matches!(stage.picture.kind, SourceKind::Recording(_)) && !settings.0.is_empty();
     is_ours.then(|| {
         let flags = session::as_flags(settings, stage.view().limit, &[]);
-        // A flag stays with its value.
+        // A flag stays on one line with its value.
         let flags: Vec<String> = flags.join(" ").split(" --").map(|flag| flag.replace(' ', TIED)).collect();
         if flags == [""] { "nothing but the usual".to_owned() } else { flags.join(" --") }
     })
 }
 
-/// A space at which no line is broken.
+/// A blank at which lines are not broken.
 const TIED: &str = "\u{a0}";
 
-/// Rows that the pane wants in so many columns, with its frame.
+/// How many rows the pane needs at this width, with its frame.
 pub(crate) fn wanted_rows(stage: &Stage<'_>, width: u16) -> u16 {
     if let Some(flags) = recorded(stage) {
         return u16::try_from(pane::wrap(&flags, usize::from(width.saturating_sub(4))).len() + 2).unwrap_or(u16::MAX);
@@ -125,7 +125,7 @@ pub(crate) fn wanted_rows(stage: &Stage<'_>, width: u16) -> u16 {
     u16::try_from(rows(SwitchGroup::Memory).max(rows(SwitchGroup::Training))).unwrap_or(0).saturating_add(2)
 }
 
-/// Draws the switches in two columns, what is about memory in the first: key, name, value.
+/// Draws the switches in two columns, memory in the first: key, name, value.
 pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer, targets: &mut Targets) {
     let theme = stage.theme;
     if let Some(flags) = recorded(stage) {
@@ -167,7 +167,7 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer, targets: &
     }
 }
 
-/// A short word for a switch, where a line must hold them all.
+/// A short name for a switch, for a line that must hold all of them.
 fn short_label(switch: Switch) -> &'static str {
     match switch.word() {
         "zero-grad" => "grads",
@@ -182,26 +182,26 @@ fn short_label(switch: Switch) -> &'static str {
     }
 }
 
-/// Values longer than this are cut where all switches share a few lines.
+/// Longer values are cut when all switches share a few lines.
 const SHORT_VALUE: usize = 9;
 
-/// A short word for a value, where a line must hold many.
+/// A short form of a value, for a line that must hold many.
 fn short_value(value: &str) -> String {
     match value {
-        // What becomes of the gradients.
+        // What happens to the gradients.
         "set_to_none" => "none".to_owned(),
         "expandable_segments:True" => "expandable".to_owned(),
         value => cut(value, SHORT_VALUE),
     }
 }
 
-/// Whether a line has them: the flags of a recording.
+/// True if a line has the flags of a recording instead.
 pub(crate) fn are_a_line(stage: &Stage<'_>) -> bool {
     recorded(stage).is_some()
 }
 
-/// Draws all switches in as few rows as they take, each with the value in force. Where they need more rows than there are,
-/// those that change nothing here give way.
+/// Draws all switches with their values in as few rows as possible. If there are too few rows, switches that change
+/// nothing are left out.
 pub(crate) fn render_compact(stage: &Stage<'_>, area: Rect, buf: &mut Buffer, targets: &mut Targets) {
     let theme = stage.theme;
     if let Some(flags) = recorded(stage) {

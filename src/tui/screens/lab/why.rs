@@ -1,5 +1,4 @@
-//! What a teacher would say now: what the last flip did while it is news, then the findings, as many as there is room for,
-//! each whole.
+//! What a teacher would say now: what the last flip did, while it is news, then as many findings as fit, each complete.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -15,14 +14,14 @@ use crate::tui::when;
 use crate::tui::words;
 use crate::units::Bytes;
 
-/// One finding: how loud, what is the case, what can be done.
+/// A finding: its level, its sentence, and its remedy.
 struct WhyFinding {
     level: Level,
     what: String,
     remedy: String,
 }
 
-/// All that is said, what an op did included.
+/// Everything to say, including what an op did.
 fn said(stage: &Stage<'_>) -> Vec<WhyFinding> {
     let mut all = concluded(stage);
     if let Some(what) = of_op(stage) {
@@ -46,7 +45,7 @@ fn concluded(stage: &Stage<'_>) -> Vec<WhyFinding> {
     if all.is_empty() {
         all.extend(best_flip(stage));
     }
-    // What helps against several is said once.
+    // A remedy for several findings is mentioned once.
     let said: Vec<String> = all.iter().map(|finding| finding.remedy.clone()).collect();
     for (index, finding) in all.iter_mut().enumerate() {
         if said[..index].contains(&said[index]) {
@@ -80,7 +79,7 @@ fn concluded(stage: &Stage<'_>) -> Vec<WhyFinding> {
     all
 }
 
-/// What is freed but still in use by other streams, where that is more than a tenth of what is reserved.
+/// Bytes that are freed but still used by other streams, if they are more than a tenth of reserved.
 fn pending(stage: &Stage<'_>) -> Option<String> {
     let ledger = &stage.shown.ledger;
     let (pending, reserved) = (ledger.pending, ledger.reserved());
@@ -91,7 +90,7 @@ fn pending(stage: &Stage<'_>) -> Option<String> {
     })
 }
 
-/// What the op took and freed at which somebody has stopped, and what lies there then.
+/// What the current op allocated and freed, and the memory at that point, if the user has stopped there.
 fn of_op(stage: &Stage<'_>) -> Option<String> {
     let stopped = stage.picture.cursor != Cursor::Now || stage.picture.run == RunState::Paused;
     let op = stage.shown.names.get(stage.shown.op);
@@ -113,7 +112,7 @@ fn of_op(stage: &Stage<'_>) -> Option<String> {
     Some(format!("{did}: {} are allocated", figures::bytes(stage.shown.ledger.allocated())))
 }
 
-/// Where there is no finding: what memory is for, and the flip that lowers the peak most of those that were tried.
+/// Without findings: the uses of memory, and of the flips that were tried the one that lowers the peak most.
 fn best_flip(stage: &Stage<'_>) -> Option<WhyFinding> {
     let weighed = stage.picture.known().weighed.as_deref().filter(|_| stage.hold.advises())?;
     let (remedy, peak) = weighed.flips.iter().min_by_key(|(_, peak)| *peak)?;
@@ -126,7 +125,7 @@ fn best_flip(stage: &Stage<'_>) -> Option<WhyFinding> {
     })
 }
 
-/// What is said where there is no finding: what memory is for.
+/// The sentence if there are no findings: the uses of memory.
 fn quiet(stage: &Stage<'_>) -> String {
     match &*shares(stage) {
         "" => "Nothing stands out.".to_owned(),
@@ -134,7 +133,7 @@ fn quiet(stage: &Stage<'_>) -> String {
     }
 }
 
-/// What memory is for, in shares of a twentieth or more.
+/// The categories of memory, as shares of at least a twentieth.
 fn shares(stage: &Stage<'_>) -> String {
     let view = stage.shown;
     let mut parts: Vec<(Category, Bytes)> = Category::ALL.into_iter().zip(view.by_category).collect();
@@ -148,11 +147,11 @@ fn shares(stage: &Stage<'_>) -> String {
     words.join(", ")
 }
 
-/// Cells that a frame takes with the air in it, and the word before bare lines.
+/// The width that a frame and its blanks take, and the word before bare lines.
 pub(crate) const FRAMED: u16 = 4;
 pub(crate) const BEHIND_WORD: u16 = 7;
 
-/// Rows that the first `findings` take in `width` cells less those `taken`, with air between; 0 where there is none.
+/// How many rows the first `findings` need in `width` cells minus `taken`, with blank rows between; 0 if there are none.
 pub(crate) fn wanted_rows(stage: &Stage<'_>, width: u16, taken: u16, findings: usize) -> u16 {
     let width = usize::from(width.saturating_sub(taken));
     let rows: Vec<usize> =
@@ -161,13 +160,13 @@ pub(crate) fn wanted_rows(stage: &Stage<'_>, width: u16, taken: u16, findings: u
     u16::try_from(rows.iter().sum::<usize>() + air).unwrap_or(u16::MAX)
 }
 
-/// Rows that what an op did takes above them.
+/// How many rows the text about an op takes above them.
 pub(crate) fn rows_of_op(stage: &Stage<'_>, width: u16) -> u16 {
     let lines = of_op(stage).map_or(0, |what| pane::wrap(&what, usize::from(width.saturating_sub(BEHIND_WORD))).len());
     u16::try_from(lines).unwrap_or(u16::MAX)
 }
 
-/// Both as sentences, with or without a full stop of their own.
+/// Both parts as sentences, with or without a full stop of their own.
 fn text(said: &WhyFinding) -> String {
     let what = said.what.trim_end_matches('.');
     match said.remedy.trim_end_matches('.') {
@@ -176,7 +175,7 @@ fn text(said: &WhyFinding) -> String {
     }
 }
 
-/// The same with a capital, where it begins with a word: neither with a name to be typed nor with a key, whose capital is another.
+/// A sentence with a capital, if it begins with a word; a name to be typed, or a key, keeps its case.
 fn capital(sentence: &str) -> String {
     let first = sentence.split_whitespace().next().unwrap_or_default();
     let word = first.chars().count() > 1 && first.chars().all(char::is_alphabetic);
@@ -187,7 +186,7 @@ fn capital(sentence: &str) -> String {
     }
 }
 
-/// Draws findings in a pane of their own.
+/// Draws the findings in a pane of their own.
 pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
     let all = said(stage);
@@ -208,7 +207,7 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     }
 }
 
-/// Draws the first findings in bare lines, behind the word, and the key of those that are left at the right end of the last row.
+/// Draws the first findings in bare lines behind a word, with the key for the rest at the right end of the last row.
 pub(crate) fn render_lines(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let all = said(stage);
     if all.is_empty() {
@@ -217,9 +216,9 @@ pub(crate) fn render_lines(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     put_at(area, 0, 0, vec![span(stage.theme, Token::Title, " why ")], buf);
     let inner = Rect { x: area.x + 6.min(area.width), width: area.width.saturating_sub(BEHIND_WORD), ..area };
     let laid = LaidOut::new(stage, &all, inner);
-    // Bare lines have no log beside them: what is remarked of a file is among what is left.
+    // There is no log beside bare lines, so remarks about a file count among the rest.
     let left = |laid: &LaidOut| laid.left(&all) + stage.remarks().count();
-    // What stopped a run is not said among others.
+    // The reason why a run stopped must not be lost among others.
     if laid.is_cut() || left(&laid) == 0 || all.iter().any(|said| said.level == Level::Danger) {
         laid.draw(stage, &all, inner, buf);
         return;
@@ -227,7 +226,7 @@ pub(crate) fn render_lines(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let short = |left: usize| format!("{} +{left}", stage.keys.key_of(Action::ToggleFindings));
     let cells = |words: &str| words.chars().count() + 2;
     let room = |laid: &LaidOut| usize::from(inner.width).saturating_sub(laid.last_row(inner.height));
-    // Where its words reach as far as the key, they are told in narrower lines.
+    // If its words reach the key, the text is wrapped in narrower lines.
     let has_room = cells(&short(left(&laid))) <= room(&laid);
     let narrow = u16::try_from(cells(&short(left(&laid)))).unwrap_or(u16::MAX);
     let laid = match has_room {
@@ -244,18 +243,18 @@ pub(crate) fn render_lines(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     pane::put_right(inner, inner.height.saturating_sub(1), vec![span(stage.theme, Token::Key, words)], buf);
 }
 
-/// One finding as it is drawn.
+/// A finding as it is drawn.
 #[derive(Debug, PartialEq, Eq)]
 struct FindingLines {
     lines: Vec<String>,
-    /// Characters, a line's end counted as one, that say what is the case.
+    /// How many characters, with a line's end counted as one, are about the finding itself.
     told: usize,
-    /// The key that shows the rest stands behind it.
+    /// True if the key for the rest comes after it.
     more: bool,
 }
 
 impl FindingLines {
-    /// As much as `rows` hold: what can be done before all of what is the case; else as much as leaves room for `more` behind it.
+    /// As much as fits in `rows`: the remedy before the complete sentence, or as much as leaves room for `more` after it.
     fn new(said: &WhyFinding, width: usize, rows: usize, more: &str) -> Self {
         let what = said.what.trim_end_matches('.');
         let whole = Self { lines: pane::wrap(&text(said), width), told: what.chars().count() + 1, more: false };
@@ -292,11 +291,11 @@ impl FindingLines {
     }
 }
 
-/// Words of what is the case below which it says nothing.
+/// The fewest words of a sentence that say something.
 const LEAST_WORDS: usize = 4;
 
-/// The first findings, as many as `rows` hold, the last of them cut where two rows or more are left for it, and `more` of so many others
-/// behind it; and how many rows of air are to spare between them.
+/// The first findings that fit in `rows`. The last is cut if at least two rows are left for it, with `more` behind it
+/// for the others. Also returns how many blank rows are left between them.
 fn laid_out(
     all: &[WhyFinding],
     width: usize,
@@ -307,7 +306,7 @@ fn laid_out(
     for (index, said) in all.iter().enumerate() {
         let next = FindingLines::new(said, width, room, &more(all.len() - 1 - index));
         let cut = next.more || pane::wrap(&text(said), width).len() > room;
-        // A further one begins where two rows of it have room.
+        // Another finding begins if two rows of it fit.
         if cut && index > 0 && room < 2 {
             break;
         }
@@ -324,19 +323,19 @@ fn laid_out(
 /// The first findings, as they are drawn.
 struct LaidOut {
     findings: Vec<FindingLines>,
-    /// Rows between them that are to spare.
+    /// How many blank rows are left between them.
     air: usize,
 }
 
 impl LaidOut {
-    /// Those that fit.
+    /// The findings that fit.
     fn new(stage: &Stage<'_>, all: &[WhyFinding], area: Rect) -> Self {
         let more = |behind: usize| cut_mark(stage, behind);
         let (findings, air) = laid_out(all, usize::from(area.width), usize::from(area.height), &more);
         Self { findings, air }
     }
 
-    /// How many are left that nothing is said of: none behind one that is cut, whose key shows them, too.
+    /// How many findings are not shown: none after one that is cut, because its key shows the rest too.
     fn left(&self, all: &[WhyFinding]) -> usize {
         if self.is_cut() { 0 } else { all.len() - self.findings.len() }
     }
@@ -345,14 +344,14 @@ impl LaidOut {
         self.findings.last().is_some_and(|last| last.more)
     }
 
-    /// Characters in the last of so many rows.
+    /// How many characters are in the last of the rows.
     fn last_row(&self, rows: u16) -> usize {
         let taken = self.findings.iter().map(|laid| laid.lines.len()).sum::<usize>() + self.air;
         let last = self.findings.last().and_then(|laid| laid.lines.last());
         last.filter(|_| taken >= usize::from(rows)).map_or(0, |line| line.chars().count())
     }
 
-    /// Draws them. One that is cut without saying what can be done ends in the key that shows it whole, with those behind it.
+    /// Draws them. If one is cut before its remedy, it ends in the key that shows all of it and the following findings.
     fn draw(&self, stage: &Stage<'_>, all: &[WhyFinding], area: Rect, buf: &mut Buffer) {
         let theme = stage.theme;
         let (mut y, mut air) = (0, self.air);
@@ -384,7 +383,7 @@ impl LaidOut {
     }
 }
 
-/// What stands behind a finding that is cut, with so many behind it.
+/// The text after a finding that is cut, with `behind` more after it.
 fn cut_mark(stage: &Stage<'_>, behind: usize) -> String {
     let words = if behind > 0 { format!("all, and {behind} more") } else { "all of it".to_owned() };
     format!(" … {}", stage.keys.opens(Action::ToggleFindings, &words))

@@ -1,4 +1,4 @@
-//! The five accounts in figures, as the charts fill them.
+//! The five accounts in figures, in the colours of the charts.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -15,25 +15,25 @@ use crate::tui::stage::Stage;
 use crate::tui::when;
 use crate::units::Bytes;
 
-/// Rows that the pane wants, with its frame: what the words mean is told where there is more.
+/// How many rows the pane needs, with its frame. If there are more, it explains the accounts.
 pub(super) fn wanted_rows(stage: &Stage<'_>) -> u16 {
     14 + if stage.picture.ghost.is_some() { 2 } else { 0 }
 }
 
-/// With that too.
+/// How many rows it needs with the explanations.
 pub(super) fn most_rows(stage: &Stage<'_>) -> u16 {
     wanted_rows(stage) + 6
 }
 
-/// Rows of the same in lines.
+/// How many rows it needs as lines.
 pub(super) fn line_rows(stage: &Stage<'_>) -> u16 {
     if stage.picture.ghost.is_some() { ghost_table::ROWS } else { 2 }
 }
 
-/// Cells from which on shares have room beside a ghost.
+/// From this width on shares fit beside a ghost.
 const WITH_SHARES: u16 = 50;
 
-/// What each of them is, in the same order.
+/// What each account is, in the same order.
 const MEANINGS: [&str; 5] = [
     "live: requested and not yet freed",
     "rounding: size rounding of live blocks",
@@ -42,7 +42,7 @@ const MEANINGS: [&str; 5] = [
     "stranded: free inside held segments",
 ];
 
-/// What stands beside: the step pinned at its peak, else where what is studied is fullest; and how that is called.
+/// The ledger to compare with: that of the pinned step at its peak, otherwise that of the study's peak; and its name.
 fn beside(stage: &Stage<'_>) -> Option<(Ledger, String)> {
     if let Some(pinned) = &stage.picture.pinned {
         return Some((pinned.view.ledger, format!("step {}", pinned.step.step)));
@@ -51,12 +51,12 @@ fn beside(stage: &Stage<'_>) -> Option<(Ledger, String)> {
     study.peak.map(|peak| (peak.ledger, "at peak".to_owned()))
 }
 
-/// A figure in a unit or a smaller one; of nothing none: a point would read as what marks releasable bytes.
+/// A figure in a unit or a smaller one. Zero is left blank, because a dot would look like the mark of releasable bytes.
 fn known(bytes: Bytes, unit: ByteUnit) -> String {
     if bytes == Bytes::ZERO { "0".to_owned() } else { unit.or_smaller(bytes) }
 }
 
-/// The limit of reserved; of one that a snapshot does not tell what is known of it.
+/// The limit of reserved bytes; in a snapshot without a limit, what is known of it.
 fn limit(stage: &Stage<'_>, size: fn(Bytes) -> String) -> String {
     let between = stage.picture.autopsy().and_then(|autopsy| autopsy.unknown_limit());
     match (stage.shown.limit, between) {
@@ -74,7 +74,7 @@ pub(super) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
     let view: &View = stage.shown;
     let ledger = &view.ledger;
-    // Of the moment itself it would be one column twice.
+    // At the same moment the two columns would be equal.
     let beside = beside(stage).filter(|(beside, _)| stage.picture.pinned.is_some() || beside != ledger);
     let (peak, name) = beside.map_or((None, String::new()), |(ledger, name)| (Some(ledger), name));
     let largest = ledger.reserved().max(peak.map_or(Bytes::ZERO, |peak| peak.reserved()));
@@ -87,7 +87,7 @@ pub(super) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
     let ghost = stage.picture.ghost.as_deref();
     let with_shares = ghost.is_none() || inner.width >= WITH_SHARES;
-    // The run's figure, its share, the ghost's figure, the run's at its peak: as far as there is room for columns.
+    // The run's figure, its share, the ghost's figure, the run's at its peak: as many columns as fit.
     let columns = |own: Span<'static>, share: &str, other: &str, at_peak: &str| {
         let mut columns = vec![own];
         if with_shares {
@@ -119,7 +119,7 @@ pub(super) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
         y += 1;
     };
     let then = peak.as_ref().map(|peak| accounts(peak, theme));
-    // As they lie upon each other in the chart.
+    // In the order in which the chart stacks them.
     for (index, account) in accounts(ledger, theme).into_iter().enumerate().rev() {
         let mark = mark(account.ink, theme);
         let at_peak = then.as_ref().map(|then| then[index].bytes);
@@ -179,7 +179,7 @@ pub(super) fn render_lines(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
     let when = when::words(stage.picture);
     let area = Rect { x: area.x + 1.min(area.width), width: area.width.saturating_sub(1), ..area };
-    // A ghost stands below the run, column by column.
+    // The ghost's figures are below the run's, column by column.
     if stage.picture.ghost.is_some() {
         return ghost_table::render(stage, area, buf);
     }
@@ -188,7 +188,7 @@ pub(super) fn render_lines(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     pane::flow(lines(head, &stage.shown.ledger, stage.shown.largest_hole, unit, theme), area, area, buf);
 }
 
-/// The accounts of a ledger, what is stranded of it, and its largest hole.
+/// The accounts of a ledger, its stranded share, and its largest hole.
 fn lines(
     head: Vec<Span<'static>>,
     ledger: &Ledger,

@@ -1,4 +1,4 @@
-//! The five accounts over time, stacked to what is reserved; and what of that is lost in holes.
+//! Two charts over time: the five accounts stacked up to reserved, and the share that is lost in holes.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -15,12 +15,12 @@ use crate::tui::moments::Columns;
 use crate::tui::stage::Stage;
 use crate::units::Bytes;
 
-/// A share is drawn in so many parts.
+/// The value that stands for a share of one.
 const WHOLE: f64 = 1e6;
-/// From so many rows on the largest hole is told apart from others.
+/// From this many rows on the largest hole is distinguished from the others.
 const ROWS_OF_PARTS: u16 = 4;
 
-/// Draws both charts; returns their plots, in which a click moves the cursor.
+/// Draws both charts. Returns their plots, in which a click moves the cursor.
 pub(super) fn render(stage: &Stage<'_>, kind: Frame, upper: Rect, lower: Rect, buf: &mut Buffer) -> Vec<Rect> {
     let theme = stage.theme;
     let reading = stage.picture.reading.as_ref();
@@ -46,25 +46,25 @@ pub(super) fn render(stage: &Stage<'_>, kind: Frame, upper: Rect, lower: Rect, b
     plots
 }
 
-/// The moment at the cursor, by its place, where nothing moves.
+/// The index of the moment at the cursor, if nothing moves.
 fn cursor(stage: &Stage<'_>, study: &Study) -> Option<usize> {
     let inside = stage.position().filter(|position| (study.begin..=study.end).contains(position));
     inside.and_then(|position| study.moment_at(position))
 }
 
-/// What the window is.
+/// The name of the window.
 fn window(stage: &Stage<'_>, study: &Study) -> String {
     let first = study.steps.first().map_or(stage.view().steps.finished, |step| step.what);
     let last = study.steps.last().map_or(first, |step| step.what);
     match &stage.picture.kind {
-        // Not every snapshot knows steps.
+        // Not every snapshot has steps.
         SourceKind::Snapshot(_) if stage.states.ledger.whole || study.steps.is_empty() => "of the recording".to_owned(),
         _ if stage.states.ledger.whole && first != last => format!("of the whole run, steps {first}–{last}"),
         _ => format!("of step {first}"),
     }
 }
 
-/// As many spans of a title as there is room for.
+/// A title that takes as many spans as fit.
 struct Title {
     line: Vec<Span<'static>>,
     room: usize,
@@ -85,7 +85,7 @@ impl Title {
     }
 }
 
-/// The accounts, stacked; returns the plot. Where no strip below shows what is stranded as a share, the title says it.
+/// Draws the stacked accounts and returns the plot. Without a strip below that shows the stranded share, the title has it.
 fn held(stage: &Stage<'_>, study: &Study, kind: Frame, with_strip: bool, area: Rect, buf: &mut Buffer) -> Rect {
     let theme = stage.theme;
     let highest = study.moments.iter().map(|moment| moment.reserved).max().unwrap_or_default();
@@ -141,17 +141,17 @@ fn cursor_line(stage: &Stage<'_>, study: &Study, plot: Rect, below: Option<u16>,
     }
 }
 
-/// What share of reserved was stranded at a moment. Of many events it is at least so much at one of them.
+/// The stranded share of reserved at a moment. A moment of many events had at least this share at one of them.
 fn fragmentation(moment: &OutlineMoment) -> f64 {
     share(moment.stranded, moment.reserved).max(moment.ledger.fragmentation())
 }
 
-/// How such a share is written.
+/// The token for such a share.
 fn alarm(share: f64) -> Token {
     if share >= 0.25 { Token::Warn } else { Token::Strong }
 }
 
-/// What is stranded, as charts of accounts draw it.
+/// The ink of stranded bytes, as in charts of accounts.
 fn stranded(theme: &Theme) -> Ink {
     let [.., stranded] = accounts(&Ledger::default(), theme);
     stranded.ink
@@ -161,14 +161,14 @@ fn share(part: Bytes, whole: Bytes) -> f64 {
     if whole == Bytes::ZERO { 0.0 } else { part.get() as f64 / whole.get() as f64 }
 }
 
-/// Stranded as a share of reserved, the largest hole below the others; returns the plot.
+/// Draws the stranded share of reserved, with the largest hole below the others, and returns the plot.
 fn lost(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Buffer) -> Rect {
     let theme = stage.theme;
     let worst = study.moments.iter().map(fragmentation).fold(0.0, f64::max);
     let largest_hole = study.moments.iter().map(|moment| moment.largest_hole).max().unwrap_or_default();
     let ink = |token, density| Ink { token, fill: if theme.is_colorless() { density } else { "█" } };
     let inside = pane::inside(kind, area.intersection(buf.area));
-    // In few rows the two would come and go: what is lost is drawn as one.
+    // In few rows the two parts would come and go, so the lost share is drawn as one.
     let parts = chart::plot_in(inside, kind, 0).height >= ROWS_OF_PARTS;
     let (hole, rest) = (ink(Token::Stranded, "▓"), ink(Token::Ghost, "░"));
     let mut title = Title::new(theme, "fragmentation", area.width);

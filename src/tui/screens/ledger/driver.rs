@@ -1,4 +1,4 @@
-//! The driver's view: whose memory of the GPU is whose, or why that is not known.
+//! The driver's view: who holds the GPU's memory, or why that is unknown.
 
 use std::borrow::Cow;
 
@@ -15,7 +15,7 @@ use crate::source::SourceKind;
 use crate::tui::stage::Stage;
 use crate::units::Bytes;
 
-/// Why nothing is known of it, in one line.
+/// Why nothing is known, in one line.
 fn unknown(stage: &Stage<'_>) -> Cow<'static, str> {
     match (&stage.picture.kind, stage.view().about.kind) {
         (SourceKind::Snapshot(_), _) => "a snapshot does not say what else was on the GPU".into(),
@@ -42,7 +42,7 @@ struct DriverPart {
     bytes: Bytes,
 }
 
-/// The parts; ranks exchange through NCCL, whose buffers lie beside the context.
+/// The parts. Ranks exchange through NCCL, whose buffers are in addition to the context.
 fn parts(reading: &Reading, memory: &DriverMemory, ranks: bool) -> Vec<DriverPart> {
     let shares = memory.shares();
     let part = |name: &str, token, fill, bytes| DriverPart { name: name.to_owned(), token, fill, bytes };
@@ -66,7 +66,7 @@ fn parts(reading: &Reading, memory: &DriverMemory, ranks: bool) -> Vec<DriverPar
     all
 }
 
-/// Rows that the pane wants in so many cells, with its frame.
+/// How many rows the pane needs at this width, with its frame.
 pub(super) fn wanted_rows(stage: &Stage<'_>, width: u16) -> u16 {
     if stage.view().gpu.as_deref().is_some_and(|reading| reading.memory.is_some()) {
         return 8;
@@ -112,7 +112,7 @@ pub(super) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     }
 }
 
-/// Draws the most important of it in one line.
+/// Draws the most important figures in one line.
 pub(super) fn render_line(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
     let mut line = vec![span(theme, Token::Title, " driver ")];

@@ -1,4 +1,4 @@
-//! All findings: what is the case, where it can be seen, what can be done. One is selected and told whole.
+//! All findings: the sentence, the place, the remedies. One is selected and shown in full.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -14,16 +14,16 @@ use crate::tui::stage::{Stage, Targets};
 use crate::tui::states::{LedgerAction, ScreenAction};
 use crate::tui::words;
 
-/// Cells before the text of a finding: the mark of the one selected, and how loud it is.
+/// The width before a finding's text, for the mark of the selection and the level.
 const MARGIN: usize = 4;
 
-/// A row of the list, and the finding that it belongs to.
+/// A row of the list, and its finding.
 struct FindingRow {
     finding: usize,
     line: Vec<Span<'static>>,
 }
 
-/// How loud it is, where there is no colour too.
+/// The mark of a level, which also works without colours.
 const fn mark(level: Level) -> &'static str {
     match level {
         Level::Info | Level::Switch => "·",
@@ -39,13 +39,13 @@ fn token(level: Level) -> Token {
     }
 }
 
-/// Rows that all findings want in so many cells, the selected one whole.
+/// How many rows all findings need at this width, with the selected one in full.
 pub(super) fn wanted_rows(stage: &Stage<'_>, width: u16) -> u16 {
     u16::try_from(rows(stage, width, 0).len()).unwrap_or(u16::MAX).max(1)
 }
 
-/// The selected finding whole, the others in a row each, and their whole sentences too, the first of them first, as far as `height` has
-/// rows for them.
+/// The selected finding in full, and the others in one row each, or with their complete sentences, the first ones
+/// first, as far as `height` allows.
 fn rows(stage: &Stage<'_>, width: u16, height: u16) -> Vec<FindingRow> {
     let findings = &*stage.findings();
     let selected = stage.states.ledger.selected(findings);
@@ -73,7 +73,7 @@ fn head(theme: &Theme, finding: &Finding, text: String, selected: bool) -> Vec<S
     ]
 }
 
-/// What is the case, in as many lines as it takes, and no more than `most`: the last of them holds what parts of it follow.
+/// The sentence in at most `most` lines; the last holds as many of its parts as fit.
 fn sentence(theme: &Theme, finding: &Finding, width: usize, selected: bool, most: usize) -> Vec<Vec<Span<'static>>> {
     let style = theme.style(token(finding.level));
     let style = if selected { style.add_modifier(Modifier::BOLD) } else { style };
@@ -90,7 +90,7 @@ fn sentence(theme: &Theme, finding: &Finding, width: usize, selected: bool, most
     lines.map(line).collect()
 }
 
-/// The selected finding: its sentence, its place, what can be done.
+/// The selected finding: its sentence, its place, its remedies.
 fn whole(stage: &Stage<'_>, finding: &Finding, width: usize) -> Vec<Vec<Span<'static>>> {
     let theme = stage.theme;
     let mut lines = sentence(theme, finding, width, true, usize::MAX);
@@ -115,7 +115,7 @@ fn whole(stage: &Stage<'_>, finding: &Finding, width: usize) -> Vec<Vec<Span<'st
             (false, _) if index > 0 => ("or ", Token::Dim),
             (false, _) => ("", Token::Dim),
         };
-        // What has happened has no keys: the next run is told.
+        // What has already happened has no keys: the remedy is worded for the next run.
         let words = words::remedy(stage, remedy);
         push(vec![span(theme, Token::Key, mark), span(theme, token, format!("{words}  "))]);
     }
@@ -136,14 +136,14 @@ fn whole(stage: &Stage<'_>, finding: &Finding, width: usize) -> Vec<Vec<Span<'st
     lines
 }
 
-/// The first row that is drawn: the selected finding whole, and as much before it as there is room for.
+/// The first row to draw, so that the selected finding is complete, with as much before it as fits.
 fn first_row(rows: &[FindingRow], selected: Option<usize>, seen: usize) -> usize {
     let begin = rows.iter().position(|row| Some(row.finding) == selected).unwrap_or(0);
     let end = rows.iter().rposition(|row| Some(row.finding) == selected).map_or(0, |last| last + 1);
     end.saturating_sub(seen).min(begin)
 }
 
-/// Draws the pane; a click selects.
+/// Draws the pane. A click selects.
 pub(super) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer, targets: &mut Targets) {
     let theme = stage.theme;
     let findings = &*stage.findings();

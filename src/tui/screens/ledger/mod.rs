@@ -1,4 +1,4 @@
-//! The ledger: where every reserved byte stood over time, what of it is lost in holes, and what can be done about it.
+//! The ledger: the accounts of every reserved byte over time, the bytes lost in holes, and the remedies.
 //!
 //! ```text
 //!  from 100×26 on                               smaller
@@ -46,11 +46,11 @@ pub(crate) const SCREEN: Screen = Screen {
 
 /// From this size on there is a column of panes at the right.
 const TWO_COLUMNS: (u16, u16) = (100, 26);
-/// Cells of that column.
+/// The width of that column.
 const RIGHT: u16 = 46;
-/// From this height on there is a strip of what is stranded as a share; below it the chart of all accounts has its rows.
+/// From this height on there is a strip for the stranded share; below it, the chart of all accounts has these rows.
 const WITH_STRIP: u16 = 26;
-/// From this width on it is wider beside a ghost.
+/// From this width on that column is wider beside a ghost.
 const WITH_A_GHOST: u16 = 140;
 
 fn bindings() -> Vec<Binding> {
@@ -140,12 +140,12 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> FrameLayout {
     layout
 }
 
-/// The upper part, and a lower one of so many rows.
+/// The upper part, and a lower part of `lower` rows.
 fn rows(area: Rect, lower: u16) -> [Rect; 2] {
     area.layout::<2>(&Split::vertical([Constraint::Min(0), Constraint::Length(lower)]))
 }
 
-/// Where there is room, a ghost has a column of its own in the right one.
+/// The two columns. If there is room, the right one has a column for a ghost.
 fn area_columns(area: Rect, stage: &Stage<'_>) -> [Rect; 2] {
     let wide = stage.picture.ghost.is_some() && area.width >= WITH_A_GHOST;
     let right = if wide { RIGHT + 10 } else { RIGHT.max(area.width * 3 / 10) };

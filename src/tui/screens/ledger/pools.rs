@@ -1,4 +1,4 @@
-//! What lies in each pool of each stream.
+//! The sums of each pool of each stream.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -10,7 +10,7 @@ use crate::drawing::theme::{Theme, Token};
 use crate::model::PoolTotals;
 use crate::units::{Bytes, StreamId};
 
-/// One column of figures: its heading, its cells, from which width on it is shown.
+/// A column of figures: its heading, its cells, and the width from which on it is shown.
 struct PoolColumn {
     head: &'static str,
     width: usize,
@@ -29,7 +29,7 @@ const COLUMNS: &[PoolColumn] = &[
     PoolColumn { head: "used", width: 6, figure: |row, _| used(row), from: 68 },
 ];
 
-/// Cells of the pool's name.
+/// The width of a pool's name.
 const NAME: u16 = 14;
 
 fn used(row: &PoolTotals) -> String {
@@ -48,7 +48,7 @@ fn name(row: &PoolTotals) -> String {
     }
 }
 
-/// Rows of the table, with its heading, without its frame.
+/// How many rows the table needs, with its heading, without its frame.
 pub(super) fn wanted_rows(pools: &[PoolTotals]) -> u16 {
     u16::try_from(pools.len().max(1) + 1).unwrap_or(u16::MAX)
 }
@@ -72,7 +72,7 @@ pub(super) fn render(pools: &[PoolTotals], theme: &Theme, kind: Frame, area: Rec
         put_at(inner, x, 0, vec![span(theme, Token::Dim, format!("{:>1$}", column.head, column.width))], buf);
         x += u16::try_from(column.width).unwrap_or(0);
     }
-    // Where there are more than rows, the last row says so.
+    // If there are more pools than rows, the last row says so.
     let rows = usize::from(inner.height.saturating_sub(1));
     let shown = if pools.len() > rows { rows.saturating_sub(1) } else { pools.len() };
     for (y, row) in (1..inner.height).zip(&pools[..shown]) {

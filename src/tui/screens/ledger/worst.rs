@@ -1,4 +1,4 @@
-//! The segments that strand most, and who holds them.
+//! The segments that strand most, and what holds them.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -10,7 +10,7 @@ use crate::drawing::theme::Token;
 use crate::model::StrandingSegment;
 use crate::tui::stage::Stage;
 
-/// Fewer rows, with the frame, are not worth a pane.
+/// The fewest rows worth a pane, with the frame.
 pub(super) const FEWEST_ROWS: u16 = 5;
 
 /// Draws the pane, if there is room for one.
@@ -28,7 +28,7 @@ pub(super) fn render(stage: &Stage<'_>, worst: &[StrandingSegment], area: Rect, 
     };
     let unit = ByteUnit::for_largest(first.free);
     put(inner, 0, vec![span(theme, Token::Dim, format!("{:>7} of segment", unit.name()))], buf);
-    // Figures take no more room than the widest of them: the rest is for names.
+    // Figures are as wide as the widest of them; the rest is for names.
     let sizes = worst.iter().take(usize::from(inner.height)).map(|segment| figures::short_bytes(segment.size).len());
     let sizes = sizes.max().unwrap_or(0).max("segment".len() + 1);
     let begin = u16::try_from(12 + sizes).unwrap_or(u16::MAX);

@@ -1,4 +1,4 @@
-//! What is alive, by name: at the peak, or since a tag.
+//! Live blocks by name: at the peak, or since a tag.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout as Split, Rect};
@@ -12,10 +12,10 @@ use crate::model::{Study, Survivor};
 use crate::tui::stage::Stage;
 use crate::units::Bytes;
 
-/// Cells from which on a list has shares.
+/// From this width on a list has shares.
 const WITH_SHARES: u16 = 44;
 
-/// What was alive at the peak, by name.
+/// Lists what was alive at the peak, by name.
 pub(super) fn at_peak(stage: &Stage<'_>, study: &Study, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
     let peak = study.peak.map_or(Bytes::ZERO, |peak| peak.allocated);
@@ -27,7 +27,7 @@ pub(super) fn at_peak(stage: &Stage<'_>, study: &Study, area: Rect, buf: &mut Bu
     names(stage, &study.at_peak, peak, inner, 0, buf);
 }
 
-/// Names with their bytes and how many they are, from the `first` on.
+/// Lists names with their bytes and number of blocks, from `first` on.
 fn names(stage: &Stage<'_>, of: &[Survivor], whole: Bytes, area: Rect, first: usize, buf: &mut Buffer) {
     let theme = stage.theme;
     let unit = unit_of(of);
@@ -36,12 +36,12 @@ fn names(stage: &Stage<'_>, of: &[Survivor], whole: Bytes, area: Rect, first: us
         0 | 1 => String::new(),
         blocks => format!(" {blocks}×"),
     };
-    // Figures take no more room than the widest of them: the rest is for names.
+    // Figures are as wide as the widest of them; the rest is for names.
     let widest =
         |cells: &dyn Fn(&Survivor) -> usize| seen.iter().take(usize::from(area.height)).map(cells).max().unwrap_or(0);
     let (counts, bytes) = (widest(&|one| count(one).width()), widest(&|one| unit.or_smaller(one.bytes).width()) + 1);
     for (y, survivor) in (0..area.height).zip(seen) {
-        // In few cells names come before shares.
+        // In a narrow list names come before shares.
         let shares = if area.width >= WITH_SHARES { 6 } else { 0 };
         let room = usize::from(area.width.saturating_sub(2 + shares as u16)).saturating_sub(counts + bytes);
         let line = vec![
@@ -49,7 +49,7 @@ fn names(stage: &Stage<'_>, of: &[Survivor], whole: Bytes, area: Rect, first: us
             span(theme, Token::Text, format!(" {}", pane::cut_name(&survivor.name, room))),
         ];
         put(area, y, line, buf);
-        // As in the list of who holds memory: looks change twice a row, for each change costs bytes on the line.
+        // The style changes twice per row, as in the list of holders, because each change costs bytes.
         let share = figures::percent(survivor.bytes.get(), whole.get());
         let share = if shares > 0 { format!("{share:>shares$}") } else { String::new() };
         let figures = vec![
@@ -60,12 +60,12 @@ fn names(stage: &Stage<'_>, of: &[Survivor], whole: Bytes, area: Rect, first: us
     }
 }
 
-/// The unit of a list, by its largest.
+/// The unit of a list, chosen by its largest entry.
 fn unit_of(names: &[Survivor]) -> ByteUnit {
     ByteUnit::for_largest(names.first().map_or(Bytes::ZERO, |survivor| survivor.bytes))
 }
 
-/// What was taken since the tag and is still there, and what was there and is gone.
+/// Lists what was allocated since the tag and is still alive, and what existed then and is gone.
 pub(super) fn since_tag(stage: &Stage<'_>, study: &Study, tag: u64, area: Rect, buf: &mut Buffer) -> (usize, usize) {
     let theme = stage.theme;
     let (survived, gone) = (study.survivors(), study.departed());

@@ -1,4 +1,4 @@
-//! What the forward of each module puts out, and what it keeps until backward: as a hook on every module would print.
+//! What each module's forward puts out, and what the module keeps until backward, as a hook on every module would print.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -10,10 +10,10 @@ use crate::model::{ModuleOutput, Study};
 use crate::tui::stage::Stage;
 use crate::units::Bytes;
 
-/// From this width on a row says how often a step calls the module.
+/// From this width on a row shows how many times a step calls the module.
 const CALLS: u16 = 68;
 
-/// Draws the modules in the order in which they return; returns the rows in all, and how many are seen.
+/// Draws the modules in the order in which they return. Returns the number of rows, and how many are visible.
 pub(super) fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Buffer) -> (usize, usize) {
     let (theme, view) = (stage.theme, stage.view());
     let rows = &*view.modules;

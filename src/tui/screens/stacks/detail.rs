@@ -1,4 +1,4 @@
-//! What is selected: where it is, what its bytes are for, and the frames that go the same way.
+//! The selected node: its place, its bytes by category, and the frames that it combines.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -15,9 +15,9 @@ use crate::tui::stage::Stage;
 use crate::tui::states::StackTree;
 use crate::units::Bytes;
 
-/// The fewest rows that what a branch ends in is worth.
+/// The fewest rows worth a list of a branch's ends.
 const LEAST: u16 = 5;
-/// What is less than one in so many of a branch is left out of that.
+/// An end with less than one in this many of the branch's bytes is left out.
 const SMALLEST: u64 = 50_000;
 
 pub(super) fn render(stage: &Stage<'_>, looked: &StackTree, kind: Frame, area: Rect, buf: &mut Buffer) {
@@ -44,7 +44,7 @@ pub(super) fn render(stage: &Stage<'_>, looked: &StackTree, kind: Frame, area: R
     let frame = node.frame.map(|frame| stage.shown.names.get(frame)).and_then(frames::FrameText::of);
     let source = frame.map_or_else(Vec::new, |frame| source(stage, &frame, if kind == Frame::Rule { 0 } else { 3 }));
     if kind == Frame::Rule {
-        // Where rows are scarce what it is for takes as few as hold it; one where there is a source to show.
+        // If there are few rows, the categories take as few as possible; one row if there is source text to show.
         let rows = if source.is_empty() { usize::MAX } else { 1 };
         lines.extend(abreast(categories(stage, node), width).into_iter().take(rows));
         let path = path.filter(|_| source.is_empty());
@@ -83,8 +83,8 @@ pub(super) fn render(stage: &Stage<'_>, looked: &StackTree, kind: Frame, area: R
     }
 }
 
-/// What a branch ends in, by name and the most first: a name stands in many places of the tree, and here for all of them. Of a path
-/// of modules it is the path from the branch on.
+/// Lists the ends of a branch by name, the largest first. A name may be in many places of the tree and is listed once.
+/// The names of a module path are given from the branch on.
 fn leaves(stage: &Stage<'_>, looked: &StackTree, of: &Node, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
     let least = of.bytes.get() / SMALLEST;
@@ -96,7 +96,7 @@ fn leaves(stage: &Stage<'_>, looked: &StackTree, of: &Node, area: Rect, buf: &mu
         for part in parts.filter(|part| part.bytes.get() >= least && part.others == 0) {
             let name = match paths {
                 true if path.is_empty() => part.label.to_string(),
-                // What a layer has itself is no module of it.
+                // A tensor of the layer itself is not one of its modules.
                 true if part.key.starts_with(' ') => format!("{path} {}", part.label),
                 true if part.chain.is_empty() => format!("{path}.{}", part.label),
                 true => format!("{path}.{}", part.chain.join(".")),
@@ -120,7 +120,7 @@ fn leaves(stage: &Stage<'_>, looked: &StackTree, of: &Node, area: Rect, buf: &mu
     let heading = if looked.flame.stacks { "allocated at" } else { "made of" };
     put(area, 1, vec![span(theme, Token::Dim, format!("{heading} · {}", unit.name()))], buf);
     let count = |leaf: &Leaf| if leaf.blocks > 1 { format!(" {}×", leaf.blocks) } else { String::new() };
-    // Figures take no more room than the widest of them: the rest is for names.
+    // Figures are as wide as the widest of them; the rest is for names.
     let widest = |of: &dyn Fn(&Leaf) -> String| ends.iter().map(|leaf| of(leaf).chars().count()).max().unwrap_or(0);
     let (bytes, counts) = (widest(&|leaf| unit.or_smaller(leaf.bytes)) + 1, widest(&count));
     for (y, leaf) in (2..area.height).zip(&ends) {
@@ -130,7 +130,7 @@ fn leaves(stage: &Stage<'_>, looked: &StackTree, of: &Node, area: Rect, buf: &mu
             span(theme, Token::Dim, format!("{:>5}", figures::percent(leaf.bytes.get(), of.bytes.get()))),
         ];
         let left = put_right(area, y, figures, buf);
-        // What stands once leaves the column of counts to its name, and what is left of that of bytes.
+        // A name that occurs once may use the column of counts, and what is left of the column of bytes.
         let (count, figure) = (count(leaf).chars().count(), unit.or_smaller(leaf.bytes).chars().count());
         let free = counts - count + if count == 0 { bytes - 1 - figure } else { 0 };
         let name = pane::cut_name(&leaf.label, usize::from(left.saturating_sub(3)) + free);
@@ -138,7 +138,7 @@ fn leaves(stage: &Stage<'_>, looked: &StackTree, of: &Node, area: Rect, buf: &mu
     }
 }
 
-/// An end of the tree, or several of one name.
+/// An end of the tree, or several with one name.
 struct Leaf {
     label: String,
     category: Category,
@@ -147,7 +147,7 @@ struct Leaf {
 }
 
 impl Leaf {
-    /// What a node has itself, without its parts.
+    /// The bytes of a node itself, without its children.
     fn own(node: &Node, label: String, looked: &StackTree) -> Self {
         let parts = || node.children.iter().filter_map(|child| looked.flame.get(*child));
         let own =
@@ -162,7 +162,7 @@ impl Leaf {
     }
 }
 
-/// The line of a frame and so many around it, where its file is at hand; a remark where that changed since.
+/// The source line of a frame and `around` lines around it, if its file is available, with a remark if the file has changed since.
 fn source(stage: &Stage<'_>, frame: &frames::FrameText<'_>, around: u32) -> Vec<Vec<Span<'static>>> {
     let theme = stage.theme;
     let listing = stage.picture.listing.as_ref().filter(|listing| *listing.path == *frame.file);
@@ -180,7 +180,7 @@ fn source(stage: &Stage<'_>, frame: &frames::FrameText<'_>, around: u32) -> Vec<
             ]);
         }
     }
-    // Only a snapshot's times are those of the calendar.
+    // Only a snapshot has calendar times.
     let recorded = matches!(stage.picture.kind, SourceKind::Snapshot(_)).then_some(stage.picture.extent.time);
     if !lines.is_empty() && listing.changed.zip(recorded).is_some_and(|(changed, recorded)| changed > recorded) {
         lines.push(vec![span(theme, Token::Warn, "the file changed after the snapshot")]);
@@ -201,7 +201,7 @@ fn abreast(entries: Vec<Vec<Span<'static>>>, width: usize) -> Vec<Vec<Span<'stat
     lines
 }
 
-/// What its bytes are for, the most first.
+/// The categories of its bytes, the largest first.
 fn categories(stage: &Stage<'_>, node: &Node) -> Vec<Vec<Span<'static>>> {
     let theme = stage.theme;
     let mut parts: Vec<(Category, Bytes)> = Category::ALL.into_iter().zip(node.by_category).collect();

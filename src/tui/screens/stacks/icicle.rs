@@ -1,4 +1,4 @@
-//! The tree as areas: a row for each level, a width for the bytes, the whole on top.
+//! The tree as areas: a row for each level, the width for the bytes, the root at the top.
 
 use std::sync::Arc;
 
@@ -19,12 +19,12 @@ use crate::tui::states::{ScreenAction, StackTree, StacksAction};
 use crate::tui::when;
 use crate::units::Bytes;
 
-/// Cells from which on an area has a word, and one that is cut.
+/// From this width on an area has a word, and from the second one on a cut word.
 const WORD: u16 = 4;
 const LEGIBLE: u16 = 9;
 
-/// Levels that the tree has below what is looked into, that one included, in so many cells: what has no room for a word has none, and
-/// deeper ones than that are not counted.
+/// How many levels the tree has from the zoomed node down, in a chart of this width. A level without room for words
+/// does not count, and neither do deeper ones.
 pub(super) fn levels(looked: &StackTree, width: u16) -> u16 {
     let whole = looked.flame.get(looked.zoom).map_or(0, |zoom| zoom.bytes.get()).max(1);
     let is_wide = |bytes: u64| u128::from(bytes) * u128::from(width) >= u128::from(whole) * u128::from(WORD);
@@ -36,7 +36,7 @@ pub(super) fn levels(looked: &StackTree, width: u16) -> u16 {
     below(looked, looked.zoom, 40, &is_wide)
 }
 
-/// Draws the pane; each level has `rows` rows, the second one for figures.
+/// Draws the pane. Each level has `rows` rows, the second for figures.
 pub(super) fn render(
     stage: &Stage<'_>,
     looked: &StackTree,
@@ -82,21 +82,21 @@ struct Plot<'a, 'b> {
     looked: &'a StackTree,
     leaking: Vec<KeptLine>,
     inner: Rect,
-    /// Rows of a level.
+    /// The rows of a level.
     rows: u16,
     buf: &'b mut Buffer,
     targets: &'b mut Targets,
 }
 
 impl Plot<'_, '_> {
-    /// Where a level stands between two columns; `None` where it has no room.
+    /// The area of a level between two columns; `None` if there is no room.
     fn place(&self, level: u16, from: u16, to: u16) -> Option<Rect> {
         let y = level.checked_mul(self.rows).filter(|y| *y < self.inner.height)?;
         let height = self.rows.min(self.inner.height - y);
         Some(Rect { x: self.inner.x + from, y: self.inner.y + y, width: to.saturating_sub(from), height })
     }
 
-    /// Draws a node from a column up to another, and its parts below it.
+    /// Draws a node between two columns, and its children below it.
     fn branch(&mut self, index: usize, from: u64, to: u64, level: u16) {
         let looked = self.looked;
         let Some(node) = looked.flame.get(index).filter(|_| to > from) else { return };
@@ -119,7 +119,7 @@ impl Plot<'_, '_> {
         };
         let mut first = 0;
         while first < node.children.len() {
-            // Slivers side by side are one area, of which something can be said.
+            // Adjacent slivers become one area that has room for a text.
             let narrow = (first..node.children.len()).take_while(is_narrow).count();
             let sum = looked.flame.sum(index, first..first + narrow).filter(|_| narrow > 1);
             let last = first + narrow.max(1);
@@ -137,7 +137,7 @@ impl Plot<'_, '_> {
         }
     }
 
-    /// Draws an area, which a click picks the node of.
+    /// Draws an area. A click selects its node.
     fn area(&mut self, shown: &Node, index: usize, selected: bool, area: Rect) {
         let stays = leaks(shown, &self.leaking).is_some();
         bar(self.stage.theme, (shown, stays), self.looked.flame.total, selected, area, self.buf);
@@ -147,8 +147,8 @@ impl Plot<'_, '_> {
     }
 }
 
-/// One area: an edge at its left, and as much of its label as it holds, marked if what is in it stays; its bytes and their share below
-/// where it has a row for them.
+/// Draws one area: an edge at its left, and as much of its label as fits, marked if its memory stays; its bytes and
+/// their share below, if there is a row for them.
 fn bar(theme: &Theme, (node, stays): (&Node, bool), total: Bytes, selected: bool, area: Rect, buf: &mut Buffer) {
     let category = node.category();
     let style = if selected { marked(theme) } else { filled(theme, category, node.parent.is_none()) };
@@ -159,7 +159,7 @@ fn bar(theme: &Theme, (node, stays): (&Node, bool), total: Bytes, selected: bool
     let mark = if stays && area.width > WORD { "▲" } else { "" };
     let room = usize::from(area.width.saturating_sub(1)) - mark.width();
     let label = match line_of(&label) {
-        // Of a frame in a narrow area its line says more than a letter of its file.
+        // In a narrow area a frame's line number says more than a letter of its file.
         Some(line) if label.width() > room && area.width < LEGIBLE => line.to_owned(),
         _ => label,
     };
@@ -172,7 +172,7 @@ fn bar(theme: &Theme, (node, stays): (&Node, bool), total: Bytes, selected: bool
     if selected {
         buf[(area.x, area.y)].set_symbol("▶");
     }
-    // A label of which nothing but a letter is left says nothing.
+    // A label cut to a single letter is of no use.
     if area.width >= WORD && (is_whole || area.width >= LEGIBLE) {
         buf.set_stringn(area.x + 1, area.y, format!("{label}{mark}"), usize::from(area.width - 1), style);
     }
@@ -191,12 +191,12 @@ fn line_of(label: &str) -> Option<&str> {
     place.get(place.len() - line.len() - 1..)
 }
 
-/// What is selected: it can be told from all others without colours, too.
+/// The style of the selection, which also works without colours.
 fn marked(theme: &Theme) -> Style {
     theme.style(Token::Dim).add_modifier(Modifier::REVERSED | Modifier::BOLD)
 }
 
-/// The colour of a category behind a text that can be read on it.
+/// The style for text on a category's colour.
 fn filled(theme: &Theme, category: Category, root: bool) -> Style {
     if theme.is_colorless() || root {
         return theme.style(Token::Text);
@@ -208,7 +208,7 @@ fn filled(theme: &Theme, category: Category, root: bool) -> Style {
     });
     match readable.max_by(|a, b| a.0.total_cmp(&b.0)) {
         Some((_, text)) => Style::new().bg(theme.color(token)).fg(theme.color(text)),
-        // How the terminal's own colours look is unknown: its background is what text differs from.
+        // The look of the terminal's own colours is unknown; text is readable on the terminal's background.
         None => Style::new().fg(theme.color(token)).add_modifier(Modifier::REVERSED),
     }
 }

@@ -1,4 +1,4 @@
-//! The stacks: who asked for the memory at the cursor, as a tree over frames, lines, files, modules or categories.
+//! Stacks: who allocated the memory at the cursor, as a tree of frames, lines, files, modules or categories.
 //!
 //! ```text
 //!  from 110 columns on                        smaller
@@ -41,9 +41,9 @@ pub(crate) const SCREEN: Screen = Screen {
     bindings,
 };
 
-/// From this width on what is selected stands at the right.
+/// From this width on the selection's details are at the right.
 const TWO_COLUMNS: u16 = 110;
-/// Rows from which on the curve of the step says something, with its frame.
+/// The fewest rows of a useful step curve, with its frame.
 const LEAST_CURVE: u16 = 10;
 
 fn bindings() -> Vec<Binding> {
@@ -91,11 +91,11 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> FrameLayout {
         let beside = Split::horizontal([Constraint::Min(0), Constraint::Length(side)]);
         let [left, _] = area.layout::<2>(&beside);
         let levels = icicle::levels(&looked(0), left.width.saturating_sub(2));
-        // Levels have a second row, for figures, where the table leaves room for it.
+        // Levels have a second row for figures if the table leaves room.
         let most = u16::try_from(looked(left.height).rows.len()).unwrap_or(u16::MAX).saturating_add(3);
         let rows = 1 + u16::from(left.height.saturating_sub(2 * levels + 2) >= most);
         let top = (rows * levels + 2).clamp(4, (area.height * 9 / 20).max(6));
-        // Rows without a part are for the step: where in it the moment lies whose stacks these are.
+        // Rows that the table does not need show the step, and where in it the moment of these stacks is.
         let unused = left.height.saturating_sub(top + most);
         let curve = if unused >= LEAST_CURVE && stage.picture.shown_step().is_some() { unused } else { 0 };
         let [above, curve] = area.layout::<2>(&Split::vertical([Constraint::Min(0), Constraint::Length(curve)]));
@@ -110,7 +110,7 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> FrameLayout {
         }
         detail::render(stage, &looked, kind, right, buf);
     } else {
-        // Of all there is no more to tell than the rows of its parts do.
+        // The root needs no more details than the rows of its children give.
         let all = looked(0);
         let is_all = all.flame.get(all.selected).is_none_or(|selected| selected.parent.is_none());
         let told = if is_all { 0 } else { 5.min(area.height / 4) };

@@ -1,4 +1,4 @@
-//! The parts of what is looked into, a row for each: bytes, share, blocks.
+//! The descendants of the zoomed node, a row each: bytes, share, blocks.
 
 use std::borrow::Cow;
 
@@ -19,16 +19,16 @@ use crate::tui::stage::{Stage, Targets};
 use crate::tui::states::{ScreenAction, StackRow, StackTree, StacksAction};
 use crate::units::Bytes;
 
-/// Cells of the figures: bytes, share, blocks.
+/// The width of the figures: bytes, share, blocks.
 const FIGURES: u16 = 25;
-/// From this width on there are bars, and wider ones the more there is of it.
+/// From this width on there are bars, which are wider in a wider table.
 const BARS: u16 = 90;
-/// Cells of a step to the right.
+/// The width of one indentation.
 const STEP: usize = 2;
-/// Steps to the right at most.
+/// The deepest indentation.
 const STEPS: usize = 12;
 
-/// Draws the table; returns its rows in all, and how many are seen.
+/// Draws the table. Returns the number of rows, and how many are visible.
 pub(super) fn render(
     stage: &Stage<'_>,
     looked: &StackTree,
@@ -78,7 +78,7 @@ pub(super) fn render(
             let style = theme.style(Token::Dim).add_modifier(Modifier::REVERSED);
             buf.set_style(Rect { width: figures_at.width, ..line }.intersection(buf.area), style);
         }
-        // What is summed up is seen when what it is part of is looked into.
+        // The summed nodes are visible once their parent is zoomed.
         let (StackRow::Node(index) | StackRow::Rest { of: index, .. }) = *row;
         if let Ok(place) = u32::try_from(index) {
             targets.push((line, Action::Own(ScreenAction::Stacks(StacksAction::Pick(place)))));
@@ -87,7 +87,7 @@ pub(super) fn render(
     (looked.rows.len(), seen)
 }
 
-/// What a row shows: a node, or the sum of several, as a node.
+/// The node of a row, or the sum of several nodes as one.
 fn node_of(looked: &StackTree, row: StackRow) -> Option<Cow<'_, Node>> {
     let flame = &looked.flame;
     match row {
@@ -103,7 +103,7 @@ fn node_of(looked: &StackTree, row: StackRow) -> Option<Cow<'_, Node>> {
     }
 }
 
-/// A node's mark and label, as far to the right as it lies deep.
+/// A node's mark and label, indented by its depth.
 fn label(theme: &Theme, node: &Node, depth: usize, leaks: Option<Bytes>, room: usize) -> Vec<Span<'static>> {
     let indent = " ".repeat(depth.min(STEPS) * STEP);
     let more = match node.chain.len() {

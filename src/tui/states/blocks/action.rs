@@ -1,46 +1,46 @@
-//! What the blocks' keys and clicks ask for.
+//! The actions of Blocks.
 
 use super::selection::Selection;
 
-/// What the blocks' own keys and clicks ask for.
+/// An action of Blocks' own keys and clicks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlocksAction {
-    /// Select the next block in address order, of those that are looked for.
+    /// Select the next block in address order that matches the filter.
     Next,
-    /// Select the one before.
+    /// Select the previous one.
     Previous,
-    /// Select the next segment, in the order in which they are drawn.
+    /// Select the next segment in drawing order.
     NextSegment,
-    /// Select the one before.
+    /// Select the previous one.
     PreviousSegment,
-    /// Select the largest hole; again, the next smaller one.
+    /// Select the largest hole; repeated, the next smaller one.
     LargestHole,
-    /// Select the largest block of those that are looked for; again, the next smaller one.
+    /// Select the largest block that matches the filter; repeated, the next smaller one.
     LargestBlock,
-    /// Select a block of the op under way; again, its next one.
+    /// Select a block of the current op; repeated, its next one.
     OfOp,
-    /// Select what is drawn in a cell of the map, by its column and row; again, what else is drawn there.
+    /// Select the block in a cell of the map, by column and row; repeated, the other blocks there.
     Cell(u16, u16),
-    /// Select what lies there.
+    /// Select what lies at an address.
     Select(Selection),
-    /// Select nothing; where nothing is selected, look for nothing.
+    /// Clear the selection; without a selection, clear the filter.
     Leave,
-    /// Half as many bytes to a cell.
+    /// Halve the bytes per cell.
     ZoomIn,
-    /// Twice as many, at last so many that all segments are seen.
+    /// Double the bytes per cell, until all segments are visible.
     ZoomOut,
-    /// All segments.
+    /// Show all segments.
     ZoomAll,
-    /// Tell blocks apart by the next of the ways.
+    /// Colour blocks by the next property.
     Coloring,
-    /// Sort segments by the next of the ways.
+    /// Sort segments by the next order.
     Order,
     /// Move the cursor to the fullest moment of the step.
     Peak,
 }
 
 impl BlocksAction {
-    /// The word by which settings name it; empty for what only the mouse asks for.
+    /// The word for it in settings; empty for actions that only the mouse has.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {

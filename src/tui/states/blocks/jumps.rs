@@ -1,11 +1,11 @@
-//! Where jumps lead: to the next block, the last one, the largest, the largest hole.
+//! Targets of jumps: the next block, the previous one, the largest, the largest hole.
 
 use std::cmp::Reverse;
 
 use crate::model::{BlockView, SegmentView};
 use crate::units::Address;
 
-/// The first block that begins at an address or behind it.
+/// The first block that begins at or after an address.
 pub(super) fn next_block(segments: &[SegmentView], from: u64, accepts: impl Fn(&BlockView) -> bool) -> Option<Address> {
     let first = segments.partition_point(|segment| segment.end() <= from);
     segments[first..].iter().find_map(|segment| {
@@ -45,7 +45,7 @@ pub(super) fn blocks(
     })
 }
 
-/// The largest; where one of them is there already, the one that follows it, and behind the last the first again.
+/// The largest item; if one of the items is already selected, the one after it in size, and after the last the first again.
 pub(super) fn next_largest<I: Iterator<Item = (u64, Address)>>(
     all: impl Fn() -> I,
     current: Option<Address>,

@@ -1,8 +1,8 @@
-//! How segments are sorted on the map.
+//! The order of segments on the map.
 
 use crate::model::SegmentView;
 
-/// How segments of one stream and pool are sorted.
+/// The order of the segments of one stream and pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SegmentOrder {
     /// By address.
@@ -19,7 +19,7 @@ pub enum SegmentOrder {
 impl SegmentOrder {
     pub(super) const ALL: [Self; 4] = [Self::Address, Self::Size, Self::Stranded, Self::Used];
 
-    /// The lower comes first.
+    /// The sort key of a segment; lower keys come first.
     pub(super) fn key(self, segment: &SegmentView, held: u64, stranded: u64) -> u64 {
         let size = segment.size.get();
         match self {
@@ -30,7 +30,7 @@ impl SegmentOrder {
         }
     }
 
-    /// The word for it on screens.
+    /// The order's name on screens.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {

@@ -1,30 +1,30 @@
-//! What is selected on the map: an address, and what lies there.
+//! The selection on the map: an address, and what lies there.
 
 use std::ops::Range;
 
 use crate::model::{BlockView, SegmentPart, SegmentView};
 use crate::units::Address;
 
-/// What is selected: what lies at an address, at any moment.
+/// A selection: whatever lies at an address, at any moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Selection {
     /// The address.
     pub address: Address,
-    /// The whole segment there.
+    /// True if the whole segment there is selected.
     pub whole: bool,
 }
 
-/// What a selection is in the segments that are shown.
+/// A selection in the segments that are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SelectedPart {
-    /// The segment, by its place.
+    /// The index of the segment.
     pub segment: usize,
-    /// What of it; `None`: all.
+    /// The part of it; `None` for all of it.
     pub part: Option<SegmentPart>,
 }
 
 impl SelectedPart {
-    /// The block, if that is one.
+    /// The block, if the part is one.
     pub fn block(self, segments: &[SegmentView]) -> Option<&BlockView> {
         match self.part? {
             SegmentPart::Block(index) => segments.get(self.segment)?.blocks.get(index),
@@ -32,7 +32,7 @@ impl SelectedPart {
         }
     }
 
-    /// The bytes of the segment that it takes.
+    /// The range of the segment's bytes that it covers.
     pub fn bytes(self, segments: &[SegmentView]) -> Range<u64> {
         let Some(segment) = segments.get(self.segment) else { return 0..0 };
         match self.part {

@@ -1,4 +1,4 @@
-//! What keys and clicks do to what the blocks remember.
+//! Tests of how keys and clicks change the state of Blocks.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ fn picture() -> Picture {
     Picture { view: Arc::new(view), ..Picture::default() }
 }
 
-/// The state after some actions on a map of 64 × 8 cells, with the last row that was scrolled to.
+/// The state after some actions on a map of 64 × 8 cells, and the last row that was scrolled to.
 struct BlocksAfter {
     state: BlocksState,
     picture: Picture,
@@ -177,7 +177,7 @@ fn a_jump_scrolls_to_what_it_selects() {
 fn a_click_selects_what_is_drawn_there_and_again_what_else_is() {
     let mut acted = BlocksAfter::new();
     acted.state.scale = Some(32 * KIB);
-    // The first cell: 4 KiB, a hole, 16 KiB, a hole.
+    // The first cell holds 4 KiB, a hole, 16 KiB, and a hole.
     assert_eq!(acted.act(BlocksAction::Cell(0, 0)), Some((FIRST + 8 * KIB, false)));
     assert_eq!(acted.act(BlocksAction::Cell(0, 0)), Some((FIRST, false)));
     assert_eq!(acted.act(BlocksAction::Cell(0, 0)), Some((FIRST + 8 * KIB, false)));
@@ -188,7 +188,7 @@ fn a_click_selects_what_is_drawn_there_and_again_what_else_is() {
 #[test]
 fn segments_that_share_a_strip_are_clicked_and_gone_through() {
     let mut acted = BlocksAfter::new();
-    // A cell holds all three: the blocks in it one after the other.
+    // A cell holds all three, so the blocks in it are selected in turn.
     acted.state.scale = Some(16 * MIB);
     assert_eq!((acted.plan().rows, acted.plan().order().count()), (1, 3));
     let clicks: Vec<u64> = (0..5).map(|_| acted.act(BlocksAction::Cell(0, 0)).unwrap().0).collect();
