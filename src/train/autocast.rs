@@ -1,4 +1,4 @@
-//! The present autocast region: its type, and its cache of weight copies.
+//! The current autocast region: its type, and its cache of weight copies.
 
 use std::collections::BTreeMap;
 
@@ -6,19 +6,19 @@ use vramlab_device::DType;
 
 use super::tensor::{GradientTarget, Tensor};
 
-/// The present autocast region.
+/// The current autocast region.
 #[derive(Default)]
 pub(crate) struct Autocast {
     dtype: Option<DType>,
     /// 16-bit copies of f32 parameters, by parameter; they live until the region ends.
     copies: BTreeMap<usize, Tensor>,
-    /// The 16-bit copy that a fused op wrote beside its result, until another does.
+    /// The 16-bit copy that a fused op wrote beside its result, until the next fused op writes one.
     twin: Option<Twin>,
 }
 
-/// The numbers of a tensor in 16 bit.
+/// A 16-bit copy of a tensor's values.
 struct Twin {
-    /// Which tensor's: its block, and where its gradient goes.
+    /// The tensor that was copied: its block, and where its gradient goes.
     of: (u64, GradientTarget),
     copy: Tensor,
 }
@@ -34,7 +34,7 @@ impl Autocast {
         self.dtype
     }
 
-    /// Keeps `twin`, the same numbers as `tensor` in 16 bit, for the ops that ask for them so.
+    /// Keeps `twin`, the values of `tensor` in 16 bits, for the ops that ask for them in 16 bits.
     pub fn keep_twin(&mut self, tensor: &Tensor, twin: Tensor) {
         self.twin = Some(Twin { of: (tensor.storage().number(), tensor.source()), copy: twin });
     }
@@ -50,7 +50,7 @@ impl Autocast {
         self.copies.get(&parameter)
     }
 
-    /// Keeps it.
+    /// Keeps the 16-bit copy of a parameter until the region ends.
     pub fn keep_copy(&mut self, parameter: usize, copy: &Tensor) {
         self.copies.insert(parameter, copy.clone());
     }

@@ -18,14 +18,14 @@ impl Context {
         self.backward_beyond(0, root, gradient)
     }
 
-    /// The same for the part of the graph that was made after the first `kept` ops, which stay for a later pass.
+    /// Runs backward for the part of the graph that was made after the first `kept` ops, which stay for a later pass.
     ///
     /// # Errors
     /// See [`Context::backward`].
     pub(crate) fn backward_beyond(&mut self, kept: usize, root: &Tensor, gradient: &Tensor) -> OpResult<()> {
         let ran = self.run_backward(kept, root, gradient);
         if ran.is_err() && self.memory().watches_frames() {
-            // The engine's own gradients are in no frame.
+            // Autograd's own references to gradients are in no Python frame.
             self.tape.drop_gradients();
             self.gradient_copy = None;
             self.catch_frames();
@@ -35,12 +35,12 @@ impl Context {
 
     fn run_backward(&mut self, kept: usize, root: &Tensor, gradient: &Tensor) -> OpResult<()> {
         self.backward_within(kept, root, gradient)?;
-        // Those whose gradients have not come: a frozen part, a second use that led to no loss.
+        // Parameters without a gradient are still here: a frozen part, or a second use that led to no loss.
         self.let_parameters_go();
         self.at_seam(|hooks, cx| hooks.after_backward(cx))
     }
 
-    /// Runs backward through ops that a node of a pass has made behind the first `kept`, within that pass.
+    /// Runs backward, within the backward of a node, through the ops that this node recorded behind the first `kept`.
     ///
     /// # Errors
     /// See [`Context::backward`].
@@ -68,7 +68,8 @@ impl Context {
                 }
             }
             if self.hooks.is_some() && !ready.is_empty() {
-                // The gradient of a matrix goes through its transpose on the way to the parameter, and so comes behind its bias's.
+                // The gradient of a matrix passes the node of its transpose on the way to the parameter, so it arrives after the
+                // bias's gradient.
                 ready.sort_by_key(|&parameter: &usize| self.leaves[parameter].data.shape().dims().len() == 2);
                 self.at_seam(|hooks, cx| hooks.gradients_ready(cx, &ready))?;
             }
@@ -79,7 +80,7 @@ impl Context {
         Ok(())
     }
 
-    /// Hands a gradient on; the parameter whose gradient is whole with it.
+    /// Passes a gradient on to its node or parameter; returns the parameter if this completes its gradient.
     fn deliver(&mut self, to: GradientTarget, gradient: Tensor) -> OpResult<Option<usize>> {
         let memory = self.memory().clone();
         match to {

@@ -1,6 +1,6 @@
-//! Activation checkpointing. Non-reentrant: a segment's saved tensors are dropped in the forward pass and made again when backward first
-//! needs one of them. Reentrant: a segment runs without a graph, as one function of its input; backward runs it again with a graph of
-//! its own, and goes backward through that within the function.
+//! Activation checkpointing. Non-reentrant: a segment's saved tensors are dropped in the forward pass and recomputed when
+//! backward first needs one of them. Reentrant: a segment runs without a graph, as one autograd function of its input; its
+//! backward runs the segment again with a graph of its own, and backpropagates through that graph within the function.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -21,18 +21,18 @@ impl SecondRun {
         index
     }
 
-    /// The second run saves its next tensor; the last one ends it.
+    /// The second run saves its next tensor; the last one that is needed ends the run.
     pub fn fill(&self, tensor: Tensor) -> OpResult<()> {
         self.fill_and_go_on(tensor);
         if self.recomputed.borrow().len() == self.saved.get() { Err(Interrupt::EarlyStop) } else { Ok(()) }
     }
 
-    /// The same where the run goes on to its end.
+    /// As [`Self::fill`], but the run goes on to its end.
     pub fn fill_and_go_on(&self, tensor: Tensor) {
         self.recomputed.borrow_mut().push(Some(tensor));
     }
 
-    /// The second run saves its next tensor, which nobody asks for: in the first it was gone with its graph.
+    /// The second run saves its next tensor, which backward never asks for: in the first run it was gone with its graph.
     pub fn pass_over(&self) {
         self.recomputed.borrow_mut().push(None);
     }
@@ -70,8 +70,8 @@ impl SecondRun {
     }
 }
 
-/// A second run is over that was in a region of autocast to `dtype`. Regions count by thread: that one was the outermost on the engine's,
-/// so that its end empties the cache that the program's own region keeps where that goes around backward.
+/// A second run in a region of autocast to `dtype` is over. PyTorch counts nested regions per thread: this one was the outermost
+/// on the engine's thread, so its end empties the cache of the program's own region, if that region encloses backward.
 fn empty_outer_cache(cx: &mut Context, dtype: Option<DType>) {
     if cx.autocasts_backward && dtype.is_some() {
         cx.drop_copies();
@@ -110,8 +110,8 @@ pub fn checkpoint(cx: &mut Context, segment: &Rc<dyn Repeatable>, input: &Tensor
     result
 }
 
-/// The same as `CheckpointFunction` of `torch.utils.checkpoint`: an input that wants no gradient makes an output without one, so that
-/// parameters of the segment learn nothing.
+/// As `CheckpointFunction` of `torch.utils.checkpoint`: an input that requires no gradient leads to an output that requires none,
+/// so the segment's parameters get no gradients.
 fn reentrant(cx: &mut Context, segment: &Rc<dyn Repeatable>, input: &Tensor) -> OpResult<Tensor> {
     let (autocast, generator) = (cx.autocast.dtype(), cx.generator);
     let output = cx.no_grad(|cx| segment.forward(cx, input))?.detach();
@@ -136,7 +136,8 @@ fn reentrant(cx: &mut Context, segment: &Rc<dyn Repeatable>, input: &Tensor) -> 
         let made = cx.autocast(autocast, |cx| segment.forward(cx, &input.detach().with_source(leaf)));
         cx.generator = drawn;
         empty_outer_cache(cx, autocast);
-        // What the second run puts out is a variable, and what comes in an argument: both live until backward is through.
+        // The second run's output and the incoming gradient are a variable and an argument of the function: both live
+        // until backward has run.
         let ran = made.and_then(|made| {
             let _output = made.detach();
             cx.backward_within(kept, &made, &grad)

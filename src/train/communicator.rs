@@ -1,4 +1,4 @@
-//! A rank's end of its collectives: they run on a stream of their own.
+//! One rank's side of its collectives: they run on a stream of their own.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -17,20 +17,20 @@ use super::memory::{HeldMark, Memory};
 use super::shape::Shape;
 use super::tensor::Tensor;
 
-/// When something arrives from another simulated device: so long behind an event of this one.
+/// When data from another simulated device arrives: this long after an event of this device.
 pub(crate) type Arrival = (DeviceEvent, Micros);
 
 /// An NCCL communicator as one rank sees it. None of its own memory comes from the allocator.
 pub(crate) struct Communicator {
     world: World,
     stream: StreamId,
-    /// How bytes are passed on; a device without bytes passes time alone.
+    /// How bytes reach the other ranks; without bytes on the device only time passes.
     path: Option<Path>,
-    /// When the exchange under way could begin on the stream, the first of several that are noted together.
+    /// When the current exchange could begin on the stream; of several that are noted together, the first.
     begun: Cell<Option<HeldMark>>,
 }
 
-/// How bytes are passed on.
+/// How bytes reach the other ranks.
 enum Path {
     /// Through host memory.
     Host(Arc<Seat>),
@@ -38,11 +38,12 @@ enum Path {
     Device(GroupId, Arc<Seat>),
 }
 
-/// Of what each rank has some gradients, or parts of all, and how their squares are summed.
+/// Which gradients a rank has, some of them or a part of each, and how their squares are summed.
 #[derive(Clone, Copy)]
 pub(crate) struct GradientGroup<'a> {
     pub communicator: &'a Communicator,
-    /// Norms of parts of one gradient are reduced together (a `DTensor`'s), else the sum over all gradients, as torchtitan does of stages.
+    /// Each rank has a part of every gradient (`DTensor`) and the norms of these parts are reduced together; else the sum over
+    /// all gradients is, as torchtitan does for stages.
     pub in_parts: bool,
 }
 
@@ -64,12 +65,13 @@ impl Communicator {
         self.world
     }
 
-    /// The stream that its collectives run on, and what they fill is allocated for.
+    /// The stream that its collectives run on and that their outputs are allocated for.
     pub const fn stream(&self) -> StreamId {
         self.stream
     }
 
-    /// Gathers every rank's part into `output`, where this rank's own lies already, behind what the compute stream has to do so far.
+    /// Gathers every rank's part into `output`, which already holds this rank's own part, after the work queued on the compute
+    /// stream so far.
     pub fn all_gather(&self, memory: &Memory, output: &Tensor) -> OpResult<()> {
         let passed = self.others(output.bytes());
         if let Some(seat) = self.exchange(memory, passed, || Collective::AllGather(output.flat()))? {
@@ -80,7 +82,7 @@ impl Communicator {
         self.note(memory)
     }
 
-    /// Averages `input` over all ranks and leaves each its part in `output`, behind what the compute stream has to do so far.
+    /// Averages `input` over all ranks and leaves each rank its part in `output`, after the work queued on the compute stream so far.
     pub fn reduce_scatter(&self, memory: &Memory, input: &Tensor, output: &Tensor) -> OpResult<()> {
         let passed = self.others(input.bytes());
         let collective = || Collective::ReduceScatter { given: input.flat(), own: output.flat() };
@@ -94,7 +96,7 @@ impl Communicator {
         self.note(memory)
     }
 
-    /// Sums a tensor over all ranks, behind what the compute stream has to do so far.
+    /// Sums a tensor over all ranks, after the work queued on the compute stream so far.
     pub fn all_reduce(&self, memory: &Memory, tensor: &Tensor) -> OpResult<()> {
         let passed = Bytes(2 * self.others(tensor.bytes()).get());
         if let Some(seat) = self.exchange(memory, passed, || Collective::AllReduce(tensor.flat()))? {
@@ -118,7 +120,7 @@ impl Communicator {
         self.note(memory)
     }
 
-    /// Makes tensors what they are on the rank that `owner` says, each of them.
+    /// Gives each of these tensors the values it has on the rank that `owner` returns for it.
     pub fn broadcast(&self, memory: &Memory, tensors: &[Tensor], owner: impl Fn(usize) -> usize) -> OpResult<()> {
         for (number, tensor) in tensors.iter().enumerate() {
             let collective = || Collective::Broadcast { tensor: tensor.flat(), from: owner(number) };
@@ -133,7 +135,7 @@ impl Communicator {
         self.note(memory)
     }
 
-    /// Sends a tensor to another rank: its block waits for that once it is freed.
+    /// Sends a tensor to another rank. If its block is freed, it is not reused before it is sent.
     pub fn send(&self, memory: &Memory, tensor: &Tensor, to: usize) -> OpResult<()> {
         let collective = || Collective::Send { tensor: tensor.flat(), to };
         if let Some(seat) = self.exchange(memory, tensor.bytes(), collective)? {
@@ -143,7 +145,7 @@ impl Communicator {
         Ok(memory.record_stream(tensor, self.stream)?)
     }
 
-    /// Receives a tensor from another rank before the compute stream goes on; a simulated one has it from its `arrival` on.
+    /// Receives a tensor from another rank before the compute stream goes on; on a simulated device it is there from its `arrival` on.
     pub fn receive(&self, memory: &Memory, tensor: &Tensor, from: usize, arrival: Option<Arrival>) -> OpResult<()> {
         if let Some((since, behind)) = arrival {
             self.begins(memory)?;
@@ -157,13 +159,13 @@ impl Communicator {
         self.join(memory)
     }
 
-    /// Of `bytes` in equal parts, those of the other ranks: what passes a rank's link in a ring.
+    /// The bytes of the other ranks' parts if `bytes` are cut into equal parts: a rank's link carries this much in a ring.
     fn others(&self, bytes: Bytes) -> Bytes {
         let ranks = self.world.size() as u64;
         Bytes(bytes.get() / ranks * (ranks - 1))
     }
 
-    /// An exchange begins behind what the compute stream has to do so far.
+    /// Begins an exchange after the work queued on the compute stream so far.
     fn begins(&self, memory: &Memory) -> OpResult<()> {
         memory.with_device(|device| {
             let ready = device.record_event(StreamId::DEFAULT)?;
@@ -175,8 +177,8 @@ impl Communicator {
         Ok(())
     }
 
-    /// Passes `bytes` on, behind what the compute stream has to do so far: a device that can does it. Where host memory has to,
-    /// the seat at which it is left to the caller.
+    /// Exchanges `bytes` after the work queued on the compute stream so far, on the device if it can. Otherwise they go through
+    /// host memory: the seat for that is returned, and the caller does the exchange.
     fn exchange(
         &self,
         memory: &Memory,
@@ -192,7 +194,7 @@ impl Communicator {
                 let queued = memory.with_device(|device| device.exchange(*group, &collective(), self.stream));
                 match (queued, seat.failed()) {
                     (Ok(()), _) => Ok(None),
-                    // What NCCL says of a communicator that was ended is not why.
+                    // NCCL's error for an aborted communicator is not the cause; the rank that ended is.
                     (Err(_), Some(rank)) => Err(TrainError::RankEnded(rank).into()),
                     (Err(error), None) => Err(error.into()),
                 }
@@ -200,7 +202,7 @@ impl Communicator {
         }
     }
 
-    /// Notes how long what was exchanged since the last call takes: from when the stream could begin it until it has ended there.
+    /// Notes how long the exchanges since the last call take: from when the stream could begin until it is done with them.
     fn note(&self, memory: &Memory) -> OpResult<()> {
         if let Some(begun) = self.begun.take() {
             memory.note_exchange(begun, memory.mark(self.stream)?);
@@ -229,14 +231,14 @@ fn join(memory: &Memory, world: World, seat: &Seat) -> OpResult<GroupId> {
     Ok(group)
 }
 
-/// The bytes of a contiguous tensor.
+/// Reads the bytes of a contiguous tensor.
 pub(crate) fn bytes_of(memory: &Memory, tensor: &Tensor) -> OpResult<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(tensor.bytes().get()).unwrap_or(usize::MAX)];
     memory.read(tensor, &mut bytes)?;
     Ok(bytes)
 }
 
-/// Elements that every rank gave, added in f32 in the order of the ranks.
+/// Adds elements from every rank in f32, in the order of the ranks.
 fn sum(given: &[Vec<u8>], elements: Range<usize>, dtype: DType) -> Vec<f32> {
     fn add<const N: usize>(sum: &mut [f32], bytes: &[u8], first: usize, value: fn([u8; N]) -> f32) {
         let all = bytes.as_chunks().0.iter().skip(first);

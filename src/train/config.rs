@@ -1,4 +1,4 @@
-//! What a person can switch: one immutable value per step.
+//! What the user can switch: one immutable value per step.
 
 mod model;
 mod optimizer;
@@ -16,12 +16,12 @@ pub use saving::{Checkpointing, Offload, Retain, ZeroGrad};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnOom {
-    /// It stops.
+    /// The program stops.
     #[default]
     Stop,
-    /// It halves the batch and tries the step again, behind the `except` block: the exception and its frames are gone.
+    /// The program halves the batch and tries the step again after the `except` block: the exception and its frames are gone.
     Halve,
-    /// The same within the block, or with the exception kept: everything that the failed step had lives on.
+    /// The program tries again within the `except` block, or keeps the exception: all that the failed step's frames hold lives on.
     HalveHeld,
 }
 
@@ -40,9 +40,9 @@ pub enum DataPath {
     /// Four batches made once, resident on the device.
     #[default]
     Resident,
-    /// The same four, newly made on the device for every micro-batch.
+    /// The same four, made again on the device for every micro-batch.
     Fresh,
-    /// The same four, made once and kept in host memory; each micro-batch copies its own, when its turn comes.
+    /// The same four, made once and kept in host memory; each micro-batch copies its batch when it needs it.
     Host,
     /// A loader thread feeds a fresh batch per micro-batch.
     Streamed,
@@ -59,7 +59,7 @@ pub struct Config {
     pub accumulation: usize,
     /// Which optimizer.
     pub optimizer: OptimizerKind,
-    /// How its step is carried out.
+    /// How the optimizer's step is carried out.
     pub form: OptimizerForm,
     /// What zero_grad does.
     pub zero_grad: ZeroGrad,
@@ -74,31 +74,32 @@ pub struct Config {
     /// The loss of models that are built as transformers builds them.
     #[serde(default)]
     pub loss_head: LossHead,
-    /// The program keeps the loss alone: what the model put out is gone before backward begins.
+    /// The program keeps the loss alone: the model's output is dropped before backward begins.
     #[serde(default)]
     pub drop_output: bool,
     /// Models that are built as transformers builds them are called with `use_cache=True`.
     #[serde(default)]
     pub use_cache: bool,
-    /// Their MLPs run tile by tile of the positions, in backward too, as DeepSpeed's `TiledMLP`.
+    /// MLPs of such models process the positions tile by tile, in backward too, as DeepSpeed's `TiledMLP`.
     #[serde(default)]
     pub tiled_mlp: bool,
     /// Such models are told which positions are padding (`attention_mask=`).
     #[serde(default)]
     pub attention_mask: bool,
-    /// Their linear layers, the head aside, multiply in 8 bits.
+    /// Linear layers of such models, except the head, multiply in 8 bits.
     #[serde(default)]
     pub float8: Float8Recipe,
-    /// Fused ops replace chains of PyTorch's: less memory, and a curve that is not eager PyTorch's any more.
+    /// Fused ops replace chains of PyTorch's ops: they take less memory, and the curve is no longer eager PyTorch's.
     pub fuse: bool,
-    /// Those of MLPs' gates are left out: kernels of norms, rotations and losses alone.
+    /// Fused ops leave out the gates of MLPs: only norms, rotations and losses are fused.
     #[serde(default)]
     pub gates_as_written: bool,
-    /// What is kept by mistake.
+    /// What the program keeps by mistake.
     pub retain: Retain,
-    /// What follows a step that ran out of memory.
+    /// What the program does when a step runs out of memory.
     pub on_oom: OnOom,
-    /// Batches come from page-locked memory: streamed ones one ahead, beside the computation. So does what is offloaded.
+    /// Batches come from page-locked memory: streamed ones are copied one ahead, during the computation. Offloaded
+    /// tensors use page-locked memory too.
     pub pinned: bool,
     /// Samples per step.
     pub batch: usize,

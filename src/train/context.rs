@@ -30,7 +30,7 @@ use super::tape::{Backward, Gradients, INPUTS, Leaf, Tape};
 use super::tensor::{GradientTarget, Tensor};
 use super::timetable::Timetable;
 
-/// What becomes of the tensors that ops save.
+/// What happens to the tensors that ops save.
 #[derive(Clone, Default)]
 pub(crate) enum SavedTensorHooks {
     /// They are kept until their node has run.
@@ -40,9 +40,9 @@ pub(crate) enum SavedTensorHooks {
     Offload(Rc<Offloader>),
     /// Nothing is differentiated (`no_grad`).
     Nothing,
-    /// They are dropped, and made again by running the segment once more.
+    /// They are dropped, and recomputed by running the segment once more.
     Placeholder(Rc<SecondRun>),
-    /// This is that second run: they are handed to it, and no node is made.
+    /// This is that second run: it receives the tensors, and no node is recorded.
     Recompute(Rc<SecondRun>),
 }
 
@@ -68,17 +68,17 @@ pub trait Repeatable {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor>;
 }
 
-/// A checkpointed segment: how to run it again and what the second run gave.
+/// A checkpointed segment: how to run it again, and the tensors that the second run saved.
 ///
-/// The placeholders of its saved tensors share it, so that it goes with the last of them.
+/// The placeholders of its saved tensors share it: it is dropped with the last of them.
 pub(crate) struct SecondRun {
     pub(super) segment: Rc<dyn Repeatable>,
     pub(super) input: SavedVariable,
-    /// Where the input's gradient goes; nowhere in particular in the second run.
+    /// Where the input's gradient goes; the second run ignores it.
     pub(super) source: GradientTarget,
     pub(super) autocast: Option<DType>,
     pub(super) scope: NameId,
-    /// How often random numbers had been drawn.
+    /// How many random numbers had been drawn before the segment.
     pub(super) generator: u64,
     /// Tensors that the first run saved.
     pub(super) saved: Cell<usize>,
@@ -86,7 +86,7 @@ pub(crate) struct SecondRun {
     pub(super) recomputed: RefCell<Vec<Option<Tensor>>>,
 }
 
-/// Which kernel a step asks for, and which one ran.
+/// Which attention kernel a step asks for, and which one ran.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AttentionChoice {
     pub(super) kernel: AttentionKernel,
@@ -114,74 +114,75 @@ pub struct Context {
     memory: Memory,
     pub(crate) tape: Tape<Self>,
     pub(crate) leaves: Vec<Leaf>,
-    /// What modules keep besides parameters.
+    /// Tensors of modules that are no parameters.
     buffers: Vec<Buffer>,
     pub(crate) saving: SavedTensorHooks,
-    /// Checkpoints go backward within backward.
+    /// Checkpoints run backward within backward.
     pub(crate) reenters: bool,
-    /// Segments of such, which nodes of the graph hold as long as something holds them: until the loss goes.
+    /// Segments of such checkpoints, which nodes of the graph hold until the graph is dropped with the loss.
     pub(crate) held_by_graph: Vec<Rc<dyn Repeatable>>,
     pub(crate) retained: RetainedTensors<SavedVariable>,
-    /// Batch norm uses, and follows, the statistics of the batch; else its running ones.
+    /// Batch norm normalises by the statistics of the batch and updates its running ones; else it normalises by the running ones.
     pub(crate) training: bool,
     pub(crate) autocast: Autocast,
-    /// Which f32 products may be rounded.
+    /// Which f32 products may be rounded to TensorFloat-32.
     pub(crate) tf32: Tf32,
     pub(crate) workspaces: Library,
     pub(crate) attention: AttentionChoice,
-    /// What programs around models of transformers choose.
+    /// Choices of programs around transformers' models.
     pub(crate) causal: CausalChoice,
-    /// What the object that a model returned holds beside its logits.
+    /// Tensors in the object that a model returned, besides its logits.
     in_output: Vec<Tensor>,
-    /// Ops run as the fused ones that replace several of PyTorch's eager mode.
+    /// Fused ops replace chains of PyTorch's eager ops.
     pub(crate) fused: bool,
-    /// But for the gates of MLPs.
+    /// The gates of MLPs are not fused.
     pub(crate) gates_as_written: bool,
-    /// 16-bit copies of parameters that serve a whole step, where its ops are fused and ask for them several times.
+    /// 16-bit copies of parameters that last a whole step, because its fused ops ask for them several times.
     pub(crate) weight_copies: Option<BTreeMap<usize, Tensor>>,
-    /// Leaves of the graph that are no parameters, by storage: autocast keeps their copies in 16 bit too, and these them.
+    /// Leaves of the graph that are no parameters, by storage: autocast caches their 16-bit copies too, and each cached
+    /// copy keeps its leaf.
     pub(crate) inputs: BTreeMap<u64, Option<[Tensor; 2]>>,
-    /// What runs now makes logits that only a loss will read.
+    /// The op that runs now makes logits that only a loss will read.
     pub(crate) classifying: bool,
     pub(crate) cache: Option<KvCache>,
-    /// The gradient of the op that goes backward, in the type that it wanted besides its own.
+    /// The gradient for the op that runs backward, in the second type that it asked for.
     pub(crate) gradient_copy: Option<Tensor>,
-    /// How often random numbers were drawn; a checkpoint's second run draws those of its first.
+    /// How many random numbers were drawn; a checkpoint's second run draws the same as its first.
     pub(crate) generator: u64,
     /// Tensors that are no longer needed, held by local variables of the model's forward.
     locals: Vec<Tensor>,
-    /// What frames of failed steps hold, where the program keeps their exceptions.
+    /// Blocks in the frames of failed steps, if the program keeps their exceptions.
     frames: Vec<BlockHandle>,
     pub(super) outputs: Outputs,
     /// What training over several devices does beside the ops.
     pub(crate) hooks: Option<Box<dyn Hooks<Self>>>,
-    /// This pass's gradients are averaged with those of the other ranks (`require_backward_grad_sync`).
+    /// This pass averages its gradients with those of the other ranks (`require_backward_grad_sync`).
     pub(crate) synchronises: bool,
-    /// Parts of the model that may be wrapped by themselves: their parameters.
+    /// Parts of the model that may be wrapped by themselves, each by its parameters.
     pub(crate) units: Vec<Vec<usize>>,
-    /// The rank that this is, where it is one of several.
+    /// This rank's place, if it is one of several.
     pub(crate) member: Option<Member>,
     /// The ranks among which layers are split.
     pub(crate) tensor_ranks: Option<Communicator>,
     /// Where this rank meets the others, on a device that holds bytes.
     pub(crate) seat: Option<Arc<Seat>>,
-    /// When the stages of a simulated pipeline work.
+    /// When the stages of a simulated pipeline run.
     pub(crate) timetable: Option<Arc<Timetable>>,
-    /// Parameters that are made whole and split then, in order.
+    /// Parameters that are created whole and split afterwards, in order.
     pub(crate) splits: Vec<(TensorSplit, [usize; 2])>,
     /// Parameters were loaded as this rank's parts.
     pub(crate) in_parts: bool,
-    /// Whether PyTorch has asked yet what a copy of a part would look like.
+    /// Whether PyTorch has already asked what a copy of a part would look like.
     pub(crate) likeness: Likeness,
-    /// The model is a stage of a pipeline, whose program is another one.
+    /// The model is a stage of a pipeline, which runs another program.
     pub(crate) in_stage: bool,
-    /// Backward runs within the region of autocast, as a schedule's step does.
+    /// Backward runs within the autocast region, as in the step of a pipeline schedule.
     pub(crate) autocasts_backward: bool,
-    /// bitsandbytes' table of values in 8 bits, which it keeps once it was needed.
+    /// bitsandbytes' table of 8-bit values, which it keeps once it was needed.
     pub(crate) byte_codes: Option<Tensor>,
-    /// Tensors that last as long as the program.
+    /// Tensors that live until the program ends.
     kept: Vec<Tensor>,
-    /// What the model does with whole frozen weights beside its layers' own products, which hooks of layers know nothing of.
+    /// Where the model reads whole frozen weights outside its layers' own products, which layers' hooks don't see.
     pub(crate) needs_whole: Option<&'static str>,
 }
 
@@ -234,31 +235,31 @@ impl Context {
         }
     }
 
-    /// Allocator, device and observer.
+    /// The allocator, device and observer.
     #[must_use]
     pub const fn memory(&self) -> &Memory {
         &self.memory
     }
 
-    /// Whether ops run as the fused ones that replace several of PyTorch's eager mode.
+    /// Whether fused ops replace chains of PyTorch's eager ops.
     #[must_use]
     pub const fn is_fused(&self) -> bool {
         self.fused
     }
 
-    /// Whether gates of MLPs are.
+    /// Whether the gates of MLPs are fused.
     #[must_use]
     pub const fn fuses_gates(&self) -> bool {
         self.fused && !self.gates_as_written
     }
 
-    /// The model has no fused ops: this step runs them as they are written.
+    /// Turns fused ops off for this step: the model has none.
     pub fn run_as_written(&mut self) {
         self.fused = false;
         self.weight_copies = None;
     }
 
-    /// Runs what makes the logits of a model.
+    /// Runs the ops that make the model's logits.
     pub fn classify<T>(&mut self, run: impl FnOnce(&mut Self) -> OpResult<T>) -> OpResult<T> {
         self.classifying = true;
         let logits = run(self);
@@ -266,7 +267,7 @@ impl Context {
         logits
     }
 
-    /// Keeps a tensor to the end of the program.
+    /// Keeps a tensor until the program ends.
     pub(crate) fn keep(&mut self, tensor: Tensor) {
         self.kept.push(tensor);
     }
@@ -277,30 +278,30 @@ impl Context {
         self.in_stage
     }
 
-    /// Whether each rank has a shard of every parameter.
+    /// Whether each rank holds a shard of every parameter.
     #[must_use]
     pub const fn shards_parameters(&self) -> bool {
         matches!(self.member, Some(member) if member.parallelism.shards_parameters())
     }
 
-    /// This rank's place among all, where it is one of several.
+    /// This rank's place, if it is one of several.
     #[must_use]
     pub fn world(&self) -> Option<World> {
         self.member.map(|member| member.world)
     }
 
-    /// The model reads whole frozen weights for `what`.
+    /// Notes that the model reads whole frozen weights for `what`.
     pub const fn need_whole_weights(&mut self, what: &'static str) {
         self.needs_whole = Some(what);
     }
 
-    /// The copies in 16 bit that serve a whole step go.
+    /// Drops the 16-bit copies that last a whole step.
     pub(crate) fn drop_copies(&mut self) {
         self.weight_copies = None;
         self.inputs.values_mut().for_each(|copy| *copy = None);
     }
 
-    /// The same, and the pass with its leaves is over.
+    /// Drops the 16-bit copies and the leaves of the pass, which is over.
     pub(crate) fn forget_copies(&mut self) {
         self.drop_copies();
         self.inputs.clear();
@@ -328,7 +329,7 @@ impl Context {
             }
             Err(interrupt) => {
                 self.memory.emit(EventKind::OpEnd);
-                // What runs backward is no frame of the program; the pass as a whole is caught when it ends.
+                // Backward ops are in no frame of the program; the frames of the pass as a whole are caught when it ends.
                 if self.memory.watches_frames() && self.workspaces.thread == Thread::Main {
                     self.catch_frames();
                 }
@@ -345,7 +346,7 @@ impl Context {
         result
     }
 
-    /// Runs the forward of a module: names of its ops begin with `scope`, and what it puts out is noted.
+    /// Runs the forward of a module: names of its ops begin with `scope`, and its output is noted.
     ///
     /// # Errors
     /// What `run` returns.
@@ -360,7 +361,7 @@ impl Context {
         self.outputs.note((module, output.shape(), output.dtype()));
     }
 
-    /// The step is over, `whole` or abandoned: tells what modules put out, where that is something new.
+    /// Ends the step, `whole` or abandoned: reports the modules' outputs if they have changed.
     pub(super) fn tell_outputs(&mut self, whole: bool) {
         let Some(outputs) = self.outputs.end_step(whole) else { return };
         let mut rows: Vec<ModuleOutput> = Vec::new();
@@ -386,7 +387,7 @@ impl Context {
         self.memory.emit(EventKind::Modules(rows.into()));
     }
 
-    /// Runs a model's forward: what it [keeps](Self::keep_local) goes when it returns.
+    /// Runs a model's forward: tensors from [`keep_local`](Self::keep_local) are released when it returns.
     ///
     /// # Errors
     /// What `forward` returns.
@@ -397,7 +398,7 @@ impl Context {
         result
     }
 
-    /// Keeps a tensor until the model's forward returns, as a local variable of it does.
+    /// Keeps a tensor until the model's forward returns, as a local variable of `forward` does.
     pub fn keep_local(&mut self, tensor: Tensor) {
         self.locals.push(tensor);
     }
@@ -407,7 +408,7 @@ impl Context {
         self.in_output.push(tensor);
     }
 
-    /// The program lets go of what the model returned.
+    /// Drops the model's output, as the program does.
     pub fn drop_output(&mut self) {
         self.in_output.clear();
     }
@@ -475,8 +476,8 @@ impl Context {
         }
     }
 
-    /// `input` as a tensor that wants a gradient, though nothing that made it does: `requires_grad_(True)`. It and its gradient live as
-    /// long as the graph, whose leaf it is.
+    /// `input` as a tensor that requires a gradient, though none of the ops that made it does: `requires_grad_(True)`. It is a
+    /// leaf of the graph; it and its gradient live as long as the graph.
     pub fn want_gradient(&mut self, input: &Tensor) -> Tensor {
         if input.requires_grad() {
             return input.clone();
@@ -496,12 +497,12 @@ impl Context {
         self.memory.tensor(shape, dtype, Category::Activation, what)
     }
 
-    /// A tensor of the backward pass, or one that dies within the op.
+    /// A tensor of the backward pass, or one that is freed within the op.
     pub(crate) fn temporary(&self, shape: Shape, dtype: DType, what: &'static str) -> OpResult<Tensor> {
         self.memory.tensor(shape, dtype, Category::Temporary, what)
     }
 
-    /// The same beside tensors that may lie on the host: then it lies there too.
+    /// A temporary on the host if the tensors beside it lie on the host, else on the device.
     pub(crate) fn temporary_beside(
         &self,
         on_host: bool,
@@ -522,8 +523,8 @@ impl Context {
         self.memory.launch(kernel)
     }
 
-    /// A step failed here, and its exception is kept: so is all that its frames hold. Gradients are not theirs, and the copies of
-    /// weights go with the autocast region that is left.
+    /// Keeps everything that the frames of the failed step hold, because the program keeps its exception. Gradients are in no
+    /// frame, and the copies of weights are dropped with the autocast region that is left.
     pub(crate) fn catch_frames(&mut self) {
         self.autocast = Autocast::default();
         self.forget_copies();
@@ -533,13 +534,13 @@ impl Context {
         self.frames.append(&mut self.memory.catch_frames());
     }
 
-    /// The exceptions of failed steps are gone, and what their frames held.
+    /// Drops the exceptions of failed steps and everything that their frames hold.
     pub(crate) fn drop_frames(&mut self) {
         self.memory.begin_frames(false);
         self.frames.clear();
     }
 
-    /// Drops everything that an abandoned step left: tape, gradients, cached casts.
+    /// Drops everything that an abandoned step left: tape, gradients, cached copies of weights.
     pub(crate) fn abandon(&mut self) {
         self.saving = SavedTensorHooks::Keep;
         self.training = true;

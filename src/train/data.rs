@@ -1,12 +1,12 @@
-//! The data path: batches are made ahead on a loader thread and brought to the device.
+//! The data path: a loader thread makes batches ahead, and the trainer copies them to the device.
 //!
 //! Not pinned: a batch lies in pageable memory; the copy goes through a staging buffer and the step waits for it.
 //! Pinned: the loader fills page-locked blocks of the caching host allocator; a batch is copied on the copy stream, into
-//! blocks allocated for that stream, while the step before it computes.
+//! blocks allocated for that stream, while the previous step computes.
 //!
 //! [`super::DataPath::Host`] is the simpler path: batches that lie in host memory and are copied on the compute stream.
 //!
-//! For a device without bytes none are made: the same requests are made of both allocators, the same time passes.
+//! For a device without bytes no batches are made: both allocators get the same requests, and the same time passes.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -23,10 +23,10 @@ use super::shape::Shape;
 use super::tensor::Tensor;
 use super::workload::{Batch, BatchLayout, BatchSource, Layouts};
 
-/// Batches that the loader makes ahead, beside the one that is being copied.
+/// Batches that the loader makes ahead, besides the batch that is being copied.
 const PREFETCH: usize = 2;
 
-/// A batch that stays in host memory, of the shapes and types that it has on the device.
+/// A batch that stays in host memory, with the shapes and types that it has on the device.
 pub(crate) struct HostBatch {
     input: (HostBlock, Shape, DType),
     target: (HostBlock, Shape, DType),
@@ -45,7 +45,7 @@ impl HostBatch {
         Ok(Self { input: take(&batch.input)?, target: take(&batch.target)?, mask })
     }
 
-    /// The batch on the device: the stream waits for the copies; the program only where they are not page-locked.
+    /// Copies the batch to the device. The stream waits for the copies; the program waits only if they are not page-locked.
     pub fn give(&self, memory: &Memory) -> OpResult<Batch> {
         let give = |(block, shape, dtype): &(HostBlock, Shape, DType), name| {
             let tensor = memory.tensor(*shape, *dtype, Category::Input, name)?;
@@ -58,7 +58,7 @@ impl HostBatch {
     }
 }
 
-/// Memory for one batch on the host: input, then target, then mask. Empty where the device has no bytes.
+/// Host memory for one batch: input, then target, then mask. Empty if the device has no bytes.
 enum BatchMemory {
     Pageable(HostVec<u8>),
     Pinned(HostBuffer),
@@ -75,13 +75,13 @@ struct BatchReply {
     result: Result<(), String>,
 }
 
-/// Who fills batches.
+/// What fills batches.
 enum Loader {
     Thread {
         orders: SyncSender<SampleOrder>,
         filled: Receiver<BatchReply>,
     },
-    /// No loader: a batch is there as soon as there is a place for it.
+    /// No loader: a batch is ready as soon as there is room for it.
     Nobody(VecDeque<SampleOrder>),
 }
 
@@ -117,7 +117,7 @@ impl Loader {
     }
 }
 
-/// Ranks that share a batch take turns with the batches that there are.
+/// How ranks that share the batches take turns with them.
 #[derive(Clone, Copy)]
 pub(crate) struct Turns {
     ranks: u64,
@@ -125,7 +125,7 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    /// Those of a rank; a device alone has every batch, and so have ranks that share none.
+    /// The turns of a rank; a device alone takes every batch, and so do ranks that share none.
     pub fn of_member(member: Option<Member>) -> Self {
         match member.filter(|member| member.parallelism.splits_batch()) {
             Some(Member { world, .. }) => Self { ranks: world.size() as u64, rank: world.rank() as u64 },
@@ -133,18 +133,18 @@ impl Turns {
         }
     }
 
-    /// The number of its batch number `own`.
+    /// The number, among all batches, of the rank's own batch number `own`.
     pub const fn of(self, own: u64) -> u64 {
         own.saturating_mul(self.ranks).saturating_add(self.rank)
     }
 
-    /// Whether there is anybody to take turns with.
+    /// Whether there are other ranks to take turns with.
     pub const fn are_shared(self) -> bool {
         self.ranks > 1
     }
 }
 
-/// What batches of a feed are beside their layouts.
+/// Properties of a feed's batches besides their layouts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FeedKind {
     /// They come from page-locked memory, one ahead.
@@ -153,17 +153,17 @@ pub(crate) struct FeedKind {
     pub masked: bool,
 }
 
-/// The loader and what is under way between it and the device.
+/// The loader, and the batches between it and the device.
 pub(crate) struct Feed {
     loader: Loader,
     /// Orders that are not answered yet.
     ordered: usize,
-    /// Those of the batches by their number, and the number of the next one to be ordered.
+    /// The layouts of the batches by number, and the number of the next batch to order.
     layouts: Layouts,
     next: u64,
     kind: FeedKind,
     turns: Turns,
-    /// Pageable buffers to use again, with the bytes of the batches that they are for.
+    /// Pageable buffers for reuse, each with the byte count of its batch.
     spare: Vec<(usize, HostVec<u8>)>,
     /// The batch whose copy is under way.
     ahead: VecDeque<Ahead>,
@@ -207,7 +207,7 @@ impl Feed {
         Ok(feed)
     }
 
-    /// Changes the size of batches, what belongs to them or the kind of host memory; batches made for the old ones are dropped.
+    /// Changes the size of batches, their parts or the kind of host memory; batches made for the old settings are dropped.
     pub fn configure(&mut self, memory: &Memory, layouts: Layouts, kind: FeedKind) -> Result<(), TrainError> {
         if layouts == self.layouts && kind == self.kind {
             return Ok(());
@@ -231,7 +231,7 @@ impl Feed {
         if self.kind.pinned { self.next_pinned(memory) } else { self.next_pageable(memory) }
     }
 
-    /// Time that copies took since the last call, overlapped or not.
+    /// Time that copies took since the last call, overlapped with computation or not.
     pub fn take_copy_time(&mut self) -> Micros {
         std::mem::take(&mut self.copied)
     }
@@ -246,7 +246,7 @@ impl Feed {
         given
     }
 
-    /// The batch that waits in pageable memory, on the device.
+    /// Copies the batch that waits in pageable memory to the device.
     fn give_pageable(memory: &Memory, place: &BatchMemory, layout: &BatchLayout) -> OpResult<Batch> {
         let BatchMemory::Pageable(bytes) = place else { return Err(other_kind().into()) };
         let batch = tensors(memory, layout, StreamId::DEFAULT)?;
@@ -277,7 +277,7 @@ impl Feed {
         })?;
         self.copied.0 += duration.0;
         memory.emit(EventKind::Copy { direction: CopyDirection::ToDevice, bytes, pinned: true, duration });
-        // The blocks belong to the copy stream; freed, they wait for the computation that reads them.
+        // The blocks belong to the copy stream; when freed, they wait for the computation that reads them.
         batch.tensors().try_for_each(|tensor| memory.record_stream(tensor, StreamId::DEFAULT))?;
         self.copy_ahead(memory)?;
         Ok(batch)
@@ -313,7 +313,7 @@ impl Feed {
         Ok(())
     }
 
-    /// Keeps the loader busy: with fewer batches where host memory is too small for all.
+    /// Keeps the loader busy, with fewer batches if host memory is too small for all.
     fn order(&mut self, memory: &Memory) -> Result<(), TrainError> {
         while self.ordered < PREFETCH {
             let layout = BatchLayout { masked: self.kind.masked, ..self.layouts.of(self.turns.of(self.next)) };
@@ -340,7 +340,7 @@ impl Feed {
         Ok(BatchMemory::Pageable(buffer.map_or_else(|| memory.host_vec(size, "a batch in host memory"), Ok)?))
     }
 
-    /// A filled batch; what a step that failed did not order is ordered now.
+    /// The next filled batch; orders it first if a failed step did not.
     fn filled(&mut self, memory: &Memory) -> Result<(BatchMemory, BatchLayout), TrainError> {
         if self.ordered == 0 {
             self.order(memory)?;
@@ -363,7 +363,7 @@ impl Feed {
     fn recycle(&mut self, place: BatchMemory, layout: &BatchLayout) {
         match place {
             BatchMemory::Pageable(buffer) => {
-                // Batches of other sizes want other buffers: the oldest goes.
+                // Batches of other sizes need other buffers: the oldest is freed.
                 if self.spare.len() == PREFETCH {
                     self.spare.remove(0);
                 }
@@ -375,7 +375,7 @@ impl Feed {
 }
 
 impl Drop for Feed {
-    /// Page-locked blocks that the loader still fills go back to the allocator, which outlives the loader.
+    /// The allocator takes back the page-locked blocks that the loader still fills: it outlives the loader.
     fn drop(&mut self) {
         while self.ordered > 0 {
             let Ok((place, layout)) = self.receive() else { return };
@@ -385,7 +385,7 @@ impl Drop for Feed {
     }
 }
 
-/// The tensors of a batch, for a stream.
+/// Allocates the tensors of a batch for a stream.
 fn tensors(memory: &Memory, layout: &BatchLayout, stream: StreamId) -> OpResult<Batch> {
     let tensor = |(shape, dtype): (Shape, DType), name: &str| {
         memory.named_tensor(shape, dtype, Category::Input, memory.name(name), stream)

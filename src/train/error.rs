@@ -11,15 +11,15 @@ use vramlab_device::{DeviceError, HostMemoryRefused};
 /// A step, or the making of a trainer, failed.
 #[derive(Debug, Error)]
 pub enum TrainError {
-    /// A request for memory could not be served. The step was abandoned; parameters are as the last finished step left
-    /// them and training can go on.
+    /// A request for memory failed. The step was abandoned; parameters are as the last finished step left them, and
+    /// training can go on.
     #[error("out of {kind}: {what} needs {requested} in one piece and {left} more can be {}; {}", kind.taken(), kind.remedy())]
     OutOfMemory {
         /// Which memory.
         kind: MemoryKind,
         /// Bytes asked for.
         requested: Bytes,
-        /// What the driver or the system, and the limit, would still give.
+        /// Bytes that the driver or the system would still give under the limit.
         left: Bytes,
         /// What the request was for.
         what: Arc<str>,
@@ -32,24 +32,24 @@ pub enum TrainError {
     TooFewSamples {
         /// Samples of a micro-batch.
         given: usize,
-        /// Samples at least.
+        /// The fewest samples that the model takes.
         needed: usize,
     },
-    /// The attention kernel that was asked for does not take the inputs. The sentence begins as PyTorch's RuntimeError.
+    /// The attention kernel that was chosen does not take the inputs. The sentence begins as PyTorch's RuntimeError.
     #[error("No available kernel. Aborting execution. {kernel} {why}")]
     NoKernel {
         /// The kernel.
         kernel: &'static str,
-        /// What of the inputs it does not take.
+        /// Which property of the inputs it does not take.
         why: String,
     },
-    /// There is no product in 8 bits for these sizes, or on this card. The sentence begins with the op that refuses it in PyTorch.
+    /// There is no 8-bit product for these sizes, or on this card. The sentence begins with the op that refuses it in PyTorch.
     #[error("torch._scaled_mm {0}")]
     NoFloat8(String),
-    /// The gradient scaler looks at the gradients of one optimizer; Muon has another one beside it.
+    /// The gradient scaler unscales the gradients of one optimizer; with Muon there are two.
     #[error("gradients of two optimizers are not unscaled here; use --amp bf16, or --opt adamw")]
     TwoOptimizers,
-    /// The gradient scaler divides no gradients in fp16, which weights in fp16 have. The sentence begins as PyTorch's ValueError.
+    /// The gradient scaler does not unscale gradients in fp16, which fp16 weights have. The sentence begins as PyTorch's ValueError.
     #[error("Attempting to unscale FP16 gradients. Turn autocast off, train adapters alone, or give --weights fp32")]
     Fp16Gradients,
     /// A kernel or copy failed.
@@ -64,7 +64,7 @@ pub enum TrainError {
     /// The source of batches ended or failed.
     #[error("no batch: {0}; check the file given with --data")]
     Data(String),
-    /// Another rank, which this one waits for, has ended.
+    /// Another rank, for which this one waits, has ended.
     #[error("rank {0} has ended, and this one can't go on without it")]
     RankEnded(usize),
     /// The allocator refused an operation for a reason other than memory.
@@ -77,7 +77,7 @@ pub enum TrainError {
 pub enum MemoryKind {
     /// The device's, through the allocator.
     Device,
-    /// The host's: batches on their way, what was offloaded, what kernels of the processor keep beside their operands.
+    /// The host's: batches on their way, offloaded tensors, scratch of the processor's kernels.
     Host,
 }
 
@@ -116,7 +116,7 @@ impl From<DeviceError> for TrainError {
 }
 
 impl TrainError {
-    /// The configuration can't be trained, whatever the memory: another one can.
+    /// Whether the configuration can't be trained with any amount of memory, while another can.
     #[must_use]
     pub const fn is_refusal(&self) -> bool {
         matches!(self, Self::TooFewSamples { .. } | Self::NoKernel { .. } | Self::NoFloat8(_) | Self::TwoOptimizers)

@@ -1,4 +1,4 @@
-//! Where ranks meet: what they pass on goes through host memory, and to other processes through connections.
+//! Where ranks meet: their data goes through host memory, and to other processes through connections.
 
 use std::io;
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use super::member::World;
 use super::peers::Peers;
 use vramlab_device::SharedAbort;
 
-/// A rank's place where ranks meet. Who waits for a rank whose place is gone gets an error.
+/// A rank's place where ranks meet. A rank that waits for one whose place is gone gets an error.
 #[derive(Debug)]
 pub struct Seat {
     meeting: Arc<Meeting>,
@@ -20,7 +20,7 @@ pub struct Seat {
 }
 
 impl Seat {
-    /// One for every rank of a world of this size, all in this process.
+    /// One seat for each rank of a world of this size, all in this process.
     #[must_use]
     pub fn for_all(size: usize) -> Vec<Arc<Self>> {
         let meeting = Arc::new(Meeting::of(size));
@@ -29,17 +29,17 @@ impl Seat {
         (0..size).filter_map(seat).collect()
     }
 
-    /// The one of this process, with a connection to each of the other ranks.
+    /// The seat of this process's rank, with a connection to each of the other ranks.
     ///
     /// # Errors
-    /// Where a connection can't be used, or the system gives no thread.
+    /// A connection can't be used, or the system starts no thread.
     pub fn among(world: World, connections: Vec<(usize, TcpStream)>) -> io::Result<Arc<Self>> {
         let meeting = Arc::new(Meeting::of(world.size()));
         let peers = Peers::new(world, connections, &meeting)?;
         Ok(Arc::new(Self { meeting, world, peers: Some(peers) }))
     }
 
-    /// Gives `bytes` to all ranks, and gets what each of them gives.
+    /// Gives `bytes` to all ranks, and returns the bytes of every rank.
     pub(crate) fn all(&self, bytes: Vec<u8>) -> OpResult<RankBytes> {
         if let Some(peers) = &self.peers {
             peers.give(&bytes);
@@ -47,7 +47,7 @@ impl Seat {
         self.meeting.take(self.meeting.give(self.world.rank(), bytes))
     }
 
-    /// What every rank gives, by rank; all have to ask.
+    /// Gathers the bytes of every rank, by rank; all ranks have to call it.
     ///
     /// # Errors
     /// [`TrainError::RankEnded`].
@@ -55,8 +55,8 @@ impl Seat {
         Ok(self.all(bytes)?.to_vec())
     }
 
-    /// Ends all ranks, because this one has failed: devices that wait for it go on, and what they ask next is refused. Only the
-    /// first failure counts.
+    /// Ends all ranks because this one has failed: devices that wait for it go on, and their next requests are refused. Only
+    /// the first failure counts.
     pub fn fail(&self) {
         let first = self.meeting.fail(self.world.rank());
         if let Some(peers) = &self.peers {
@@ -64,23 +64,23 @@ impl Seat {
         }
     }
 
-    /// The rank that has ended all, where one has.
+    /// The rank whose failure ended all, if there is one.
     #[must_use]
     pub fn failed(&self) -> Option<usize> {
         self.meeting.failed()
     }
 
-    /// Waits until all ranks are here, or one has ended.
+    /// Waits until all ranks are here or one has ended.
     pub fn meet(&self) {
         let _ = self.all(Vec::new());
     }
 
-    /// Has `abort` called when a rank fails.
+    /// Registers `abort` to be called when a rank fails.
     pub(crate) fn abort_on_failure(&self, abort: SharedAbort) {
         self.meeting.abort_on_failure(abort);
     }
 
-    /// Sends `bytes` to a rank, which need not wait for them yet.
+    /// Sends `bytes` to a rank, which need not be waiting for them.
     pub(crate) fn send(&self, to: usize, bytes: Vec<u8>) {
         match &self.peers {
             Some(peers) => peers.send(to, &bytes),
@@ -88,7 +88,7 @@ impl Seat {
         }
     }
 
-    /// Waits for what a rank sends.
+    /// Waits for the bytes that a rank sends.
     pub(crate) fn receive(&self, from: usize) -> OpResult<Vec<u8>> {
         self.meeting.receive(from, self.world.rank())
     }
@@ -107,7 +107,7 @@ mod tests {
 
     use super::*;
 
-    /// Each rank connected to each.
+    /// Connects each rank to each other.
     fn connected(size: usize) -> Vec<Arc<Seat>> {
         let mut connections: Vec<Vec<(usize, TcpStream)>> = (0..size).map(|_| Vec::new()).collect();
         for one in 0..size {
@@ -157,7 +157,7 @@ mod tests {
                     seat.fail();
                     return None;
                 }
-                // One waits for all, one for a rank that did not fail.
+                // One rank waits for all others, one for a rank that did not fail.
                 let ended =
                     if rank == 0 { seat.gather(Vec::new()).err() } else { seat.receive(0).err().map(Into::into) };
                 seat.fail();

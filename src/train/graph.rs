@@ -1,4 +1,4 @@
-//! Graphs of several forward passes that are there at once, as the micro-batches of a pipeline have them.
+//! Graphs of several forward passes at once, as for the micro-batches of a pipeline.
 
 use super::context::Context;
 use super::tape::Tape;
@@ -8,12 +8,12 @@ use super::tensor::{GradientTarget, Tensor};
 #[derive(Default)]
 pub(crate) struct Graph {
     tape: Tape<Context>,
-    /// By parameter, its uses.
+    /// Uses of each parameter, by parameter.
     awaited: Vec<usize>,
 }
 
 impl Context {
-    /// Another graph begins, with the 16-bit copies of weights that earlier ones of the step made: their casts go backward last.
+    /// Begins another graph with the 16-bit copies of weights that earlier graphs of the step made: their casts run backward last.
     pub(crate) fn begin_graph(&mut self) {
         let mut copies: Vec<(usize, Tensor)> =
             self.weight_copies.iter().flatten().map(|(&parameter, copy)| (parameter, copy.clone())).collect();
@@ -25,7 +25,7 @@ impl Context {
         }
     }
 
-    /// Puts the present graph aside.
+    /// Puts the current graph aside.
     pub(crate) fn end_graph(&mut self) -> Graph {
         let awaited = self.leaves.iter_mut().map(|leaf| leaf.swap_awaited(0)).collect();
         Graph { tape: std::mem::take(&mut self.tape), awaited }

@@ -5,13 +5,13 @@ use super::tensor::Tensor;
 /// Where keys and values are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CacheKind {
-    /// In tensors that are as long as they need be: each pass concatenates them with its own keys and values into new
-    /// ones (`torch.cat`), and drops the old ones layer by layer.
+    /// In tensors that are exactly as long as needed: each pass concatenates them with its own keys and values into
+    /// new tensors (`torch.cat`), and drops the old ones layer by layer.
     #[default]
     Growing,
-    /// In tensors of so many positions, made once.
+    /// In tensors for this many positions, created once.
     Preallocated {
-        /// Positions that there is room for.
+        /// Positions that the tensors have room for.
         positions: usize,
     },
 }
@@ -21,7 +21,7 @@ pub enum CacheKind {
 pub struct KvCache {
     pub(super) kind: CacheKind,
     pub(super) layers: Vec<[Tensor; 2]>,
-    /// The layer whose turn it is in the present forward pass.
+    /// The next layer of the current forward pass.
     pub(super) next: usize,
     /// Positions that every layer holds from earlier passes.
     pub(super) positions: usize,
@@ -34,7 +34,7 @@ impl KvCache {
         Self { kind, ..Self::default() }
     }
 
-    /// Positions that it holds.
+    /// Positions that the cache holds.
     #[must_use]
     pub const fn positions(&self) -> usize {
         self.positions

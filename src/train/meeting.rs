@@ -1,4 +1,4 @@
-//! What ranks have given each other and not taken yet, and who has ended.
+//! What ranks have given each other and not taken yet, and which ranks have ended.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -7,28 +7,28 @@ use std::time::{Duration, Instant};
 use super::error::{OpResult, TrainError};
 use vramlab_device::SharedAbort;
 
-/// Bytes of every rank.
+/// The bytes of every rank, by rank.
 pub(crate) type RankBytes = Arc<Vec<Vec<u8>>>;
 
 #[derive(Debug, Default)]
 struct MeetingState {
     /// Collectives that are over.
     rounds: u64,
-    /// By rank, what it has given to the next ones: a rank in another process may be ahead by one.
+    /// What each rank has given to the next collectives: a rank in another process may be ahead by one.
     given: Vec<VecDeque<Vec<u8>>>,
-    /// What they gave to the last one.
+    /// What the ranks gave to the last collective.
     last: RankBytes,
-    /// What was sent and not received, by sender and receiver.
+    /// Messages that were sent and not received, by sender and receiver.
     mail: BTreeMap<[usize; 2], VecDeque<Vec<u8>>>,
     /// Ranks that have ended.
     ended: Vec<bool>,
     /// The rank whose failure ended all.
     failed: Option<usize>,
-    /// What ends the exchanges of devices.
+    /// Functions that abort the devices' exchanges.
     aborts: Vec<SharedAbort>,
 }
 
-/// Where what ranks pass on lies until it is taken.
+/// Holds what ranks pass on until it is taken.
 #[derive(Debug)]
 pub(super) struct Meeting {
     state: Mutex<MeetingState>,
@@ -50,7 +50,7 @@ impl Meeting {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A rank gives `bytes` to a collective; the number of those before it that are over.
+    /// Gives `bytes` of a rank to its next collective; returns how many collectives are over.
     pub fn give(&self, rank: usize, bytes: Vec<u8>) -> u64 {
         let mut state = self.lock();
         let round = state.rounds;
@@ -64,7 +64,7 @@ impl Meeting {
         round
     }
 
-    /// Waits until all have given to a collective.
+    /// Waits until all ranks have given to a collective.
     pub fn take(&self, round: u64) -> OpResult<RankBytes> {
         let mut state = self.lock();
         while state.rounds == round {
@@ -80,13 +80,13 @@ impl Meeting {
         Ok(Arc::clone(&state.last))
     }
 
-    /// A rank sends `bytes` to another.
+    /// Sends `bytes` from a rank to another.
     pub fn send(&self, from: usize, to: usize, bytes: Vec<u8>) {
         self.lock().mail.entry([from, to]).or_default().push_back(bytes);
         self.changed.notify_all();
     }
 
-    /// Waits for what a rank sends to another.
+    /// Waits for the bytes that a rank sends to another.
     pub fn receive(&self, from: usize, to: usize) -> OpResult<Vec<u8>> {
         let mut state = self.lock();
         loop {
@@ -100,14 +100,14 @@ impl Meeting {
         }
     }
 
-    /// A rank takes part no more.
+    /// Notes that a rank takes part no more.
     pub fn end(&self, rank: usize) {
         self.lock().ended[rank] = true;
         self.changed.notify_all();
     }
 
-    /// A rank has failed: devices that wait for it go on, and what they ask next is refused. Only the first failure counts, and is
-    /// returned.
+    /// Notes that a rank has failed: devices that wait for it go on, and their next requests are refused. Only the first failure
+    /// counts; returns its rank.
     pub fn fail(&self, rank: usize) -> usize {
         let (first, aborts) = {
             let mut state = self.lock();
@@ -119,7 +119,7 @@ impl Meeting {
         first
     }
 
-    /// The rank that has ended all, where one has.
+    /// The rank whose failure ended all, if there is one.
     pub fn failed(&self) -> Option<usize> {
         self.lock().failed
     }
@@ -129,7 +129,7 @@ impl Meeting {
         self.lock().ended[rank]
     }
 
-    /// Has `abort` called when a rank fails.
+    /// Registers `abort` to be called when a rank fails.
     pub fn abort_on_failure(&self, abort: SharedAbort) {
         let mut state = self.lock();
         if state.failed.is_none() {
@@ -140,7 +140,7 @@ impl Meeting {
         abort.abort();
     }
 
-    /// Waits until all ranks have ended, but no longer than that.
+    /// Waits until all ranks have ended, but no longer than `patience`.
     pub fn wait_for_the_end(&self, patience: Duration) {
         let until = Instant::now() + patience;
         let mut state = self.lock();

@@ -28,13 +28,13 @@ impl World {
         self.size.get()
     }
 
-    /// Which one this is, from 0 on.
+    /// The index of this rank, from 0 on.
     #[must_use]
     pub const fn rank(self) -> usize {
         self.rank
     }
 
-    /// How many of `items` are this rank's, where each rank gets as many as the first, and the last ones what is left
+    /// How many of `items` this rank gets: each rank gets as many as the first, and the last ones what is left
     /// (`torch.chunk`).
     #[must_use]
     pub const fn chunk(self, items: usize) -> usize {
@@ -54,13 +54,13 @@ pub struct Member {
     pub world: World,
 }
 
-/// The ranks can't have equal parts of something.
+/// Something can't be divided equally among the ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{count} {what} can't be split over {ranks} ranks; {remedy}")]
 pub struct UnevenSplit {
-    /// How many there are.
+    /// How many things there are.
     pub count: usize,
-    /// Of what.
+    /// What they are.
     pub what: &'static str,
     /// The size of the world.
     pub ranks: usize,

@@ -1,4 +1,4 @@
-//! Who watches a trainer: every event, and the points at which it may be held or stopped.
+//! The observer of a trainer: it gets every event, and may hold or stop training at safe points.
 
 use std::time::Duration;
 
@@ -17,14 +17,14 @@ pub enum SafePoint {
     Step,
 }
 
-/// What the observer wants at a safe point. The trainer asks again until the answer is `Continue` or `Stop`.
+/// The observer's answer at a safe point. The trainer asks again until the answer is `Continue` or `Stop`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// Go on.
     Continue,
     /// Give free segments back, then ask again.
     EmptyCache,
-    /// Have the statistics forget their peaks, then ask again.
+    /// Reset the peaks of the statistics, then ask again.
     ResetPeaks,
     /// Abandon the step: [`super::TrainError::Stopped`].
     Stop,
@@ -41,7 +41,7 @@ pub trait Observer {
         Answer::Continue
     }
 
-    /// Time since the last call that safe points spent waiting for a person: it is no part of training.
+    /// Time that safe points spent waiting for the user since the last call: it is no part of training.
     fn take_held(&mut self) -> Duration {
         Duration::ZERO
     }
@@ -59,7 +59,7 @@ impl Observer for Vec<Event> {
     }
 }
 
-/// Shared between the trainer and its owner.
+/// An observer shared between the trainer and its owner.
 impl<O: Observer> Observer for std::rc::Rc<std::cell::RefCell<O>> {
     fn event(&mut self, event: Event) {
         self.borrow_mut().event(event);

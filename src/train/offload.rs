@@ -1,13 +1,13 @@
 //! Saved tensors that wait in host memory between forward and backward.
 //!
-//! [`Offload::Activations`], and with it [`Offload::ParametersAndActivations`], is PyTorch's `save_on_cpu`: every tensor that an op saves, views of parameters included, is
-//! copied to host memory at once and comes back when its node runs. From pageable memory both copies wait; a copy to
-//! page-locked memory waits, the one back does not. PyTorch makes the page-locked tensor contiguous but keeps the order
-//! of strides of the pageable one, so that a transposed view is first copied on the device in one case and not in the
-//! other; a view with gaps is in both.
+//! [`Offload::Activations`], and with it [`Offload::ParametersAndActivations`], is PyTorch's `save_on_cpu`: every tensor that an
+//! op saves, views of parameters included, is copied to host memory at once and comes back when its node runs. With pageable
+//! memory the host waits for both copies; with page-locked memory it waits for the copy to the host only. PyTorch makes the
+//! page-locked tensor contiguous, but gives the pageable one the order of strides of the original. So a transposed view is first
+//! copied on the device in the page-locked case only; a view with gaps in both cases.
 //!
-//! [`Offload::Overlapped`] copies on the copy stream, beside the computation, and while a node runs it fetches what the
-//! node after it will need.
+//! [`Offload::Overlapped`] copies on the copy stream, beside the computation. While a node runs, it fetches what the
+//! next node needs.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ use super::memory::{HostBlock, Memory};
 use super::shape::Shape;
 use super::tensor::Tensor;
 
-/// How saved tensors travel.
+/// How saved tensors are copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Style {
     Pageable,
@@ -35,12 +35,12 @@ enum Style {
 /// The copies of one forward pass.
 pub(crate) struct Offloader {
     style: Style,
-    /// What waits, by the node that saved it: where the next node's tensors are found. Fetching ahead needs it.
+    /// Offloaded tensors, by the node that saved them: fetching ahead finds the next node's tensors here.
     waiting: RefCell<BTreeMap<usize, Vec<Weak<OffloadedTensor>>>>,
 }
 
 impl Offloader {
-    /// What `config` asks for; `None` where saved tensors stay on the device.
+    /// An offloader as `config` asks for; `None` if saved tensors stay on the device.
     pub fn new(config: &Config) -> Option<Rc<Self>> {
         let style = match (config.offload, config.pinned) {
             (Offload::Activations | Offload::ParametersAndActivations, false) => Style::Pageable,
@@ -51,7 +51,7 @@ impl Offloader {
         Some(Rc::new(Self { style, waiting: RefCell::default() }))
     }
 
-    /// The strides in which `tensor` travels.
+    /// The strides with which `tensor` is copied.
     pub fn strides_of(&self, tensor: &Tensor) -> [usize; 4] {
         match self.style {
             Style::Pageable => tensor.compact_strides(),
@@ -59,7 +59,7 @@ impl Offloader {
         }
     }
 
-    /// Copies `whole`, which node number `node` of the tape saves and which lies in `strides`, to the host.
+    /// Copies `whole`, which has `strides` and which node number `node` of the tape saves, to the host.
     pub fn pack(
         this: &Rc<Self>,
         memory: &Memory,
@@ -117,7 +117,7 @@ pub(crate) struct OffloadedTensor {
     strides: [usize; 4],
     offloader: Rc<Offloader>,
     node: usize,
-    /// The copy back that was begun before anybody asked.
+    /// A copy back that was started ahead.
     ahead: RefCell<Option<(Tensor, DeviceEvent)>>,
     fetched: Cell<bool>,
 }
@@ -136,14 +136,14 @@ impl OffloadedTensor {
             Interrupt::Failed(TrainError::Workload("a saved tensor was fetched from the host twice".into()))
         })?;
         memory.with_device(|device| device.wait_event(StreamId::DEFAULT, event))?;
-        // The block belongs to the copy stream; freed, it waits for the computation that reads it.
+        // The block belongs to the copy stream; when freed, it waits for the computation that reads it.
         memory.record_stream(&tensor, StreamId::DEFAULT)?;
         self.fetched.set(true);
         self.offloader.fetch_ahead(memory, self.node)?;
         Ok(tensor)
     }
 
-    /// Begins the copy back on the copy stream, once.
+    /// Starts the copy back on the copy stream, once.
     fn start(&self, memory: &Memory) -> OpResult<()> {
         if self.fetched.get() || self.ahead.borrow().is_some() {
             return Ok(());
@@ -167,7 +167,7 @@ impl OffloadedTensor {
     }
 }
 
-/// The copy stream, which waits for everything that the compute stream has been given so far.
+/// The copy stream, after it waits for everything queued on the compute stream so far.
 fn after_computation(memory: &Memory) -> OpResult<StreamId> {
     memory.with_device(|device| {
         let stream = device.copy_stream();

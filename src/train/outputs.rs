@@ -1,33 +1,33 @@
-//! What modules put out: noted in every forward pass, told only where it changes.
+//! Outputs of modules: noted in every forward pass, reported only when they change.
 
 use vramlab_device::DType;
 use vramlab_model::NameId;
 
 use super::shape::Shape;
 
-/// What one call of a module put out.
+/// The output of one call of a module.
 pub(super) type Output = (NameId, Shape, DType);
 
 /// The outputs of the modules that a step calls, in the order in which they return.
 ///
-/// A step that does as the one before costs a comparison for each call, and nothing is told.
+/// A step that repeats the one before costs a comparison for each call, and nothing is reported.
 #[derive(Default)]
 pub(super) struct Outputs {
     /// A forward pass is under way that belongs to a step.
     pub listening: bool,
-    /// Those of the step that was told last.
+    /// The outputs of the step that was reported last.
     told: Vec<Output>,
-    /// So many of the step under way are the same.
+    /// How many of the current step's outputs equal those, from the first on.
     same: usize,
-    /// Those that follow, from the first that is another.
+    /// The outputs from the first that differs.
     others: Vec<Output>,
 }
 
 impl Outputs {
-    /// Calls of a step that are noted at most: one that writes a long text makes many.
+    /// The most calls of a step that are noted: a step that writes a long text makes many.
     const MOST: usize = 1 << 16;
 
-    /// A module returned.
+    /// Notes the output of a module that returned.
     pub fn note(&mut self, output: Output) {
         if !self.listening {
             return;
@@ -39,11 +39,11 @@ impl Outputs {
         }
     }
 
-    /// The step is over, `whole` or abandoned: all of its outputs, where they are other ones than those told last.
+    /// Ends the step, `whole` or abandoned: returns all of its outputs if they differ from those last reported.
     pub fn end_step(&mut self, whole: bool) -> Option<&[Output]> {
         self.listening = false;
         let same = std::mem::take(&mut self.same);
-        // One that was abandoned before it did anything new has nothing to tell.
+        // A step that was abandoned before its outputs differed has nothing to report.
         if self.others.is_empty() && (same == self.told.len() || !whole) {
             return None;
         }

@@ -1,11 +1,11 @@
 //! Parameters that wait in host memory: they come to the device for the forward and backward of their layer.
 //!
-//! [`Offload::Parameters`](super::config::Offload::Parameters) is what ZeRO-3's `offload_param`, FSDP's `CPUOffloadPolicy` and accelerate's `cpu_offload` come
-//! to on one device, and what a program does with hooks: a forward pre-hook gives a parameter's storage its memory back
-//! (`untyped_storage().resize_`) and copies the values in; a forward hook lets go of the memory, a hook on the output's
-//! gradient brings the values again, and a hook behind the accumulation of the parameter's gradient
-//! (`register_post_accumulate_grad_hook`) lets go once more. A node that saved the parameter, or a view of it, shares its
-//! storage. The copy in host memory stays: only the optimizer overwrites it.
+//! [`Offload::Parameters`](super::config::Offload::Parameters) is what ZeRO-3's `offload_param`, FSDP's `CPUOffloadPolicy` and
+//! accelerate's `cpu_offload` do on one device, written with hooks. A forward pre-hook allocates a parameter's storage again
+//! (`untyped_storage().resize_`) and copies the values in; a forward hook frees that memory. A hook on the output's gradient
+//! brings the values back, and a hook behind the accumulation of the parameter's gradient (`register_post_accumulate_grad_hook`)
+//! frees it again. A node that saved the parameter, or a view of it, shares its storage. The copy in host memory stays: only the
+//! optimizer overwrites it.
 
 use vramlab_model::Category;
 
@@ -25,7 +25,7 @@ impl Context {
         let parks = config.offload.parks_parameters();
         let placed = |leaf: &Leaf| match &leaf.parked {
             Some(parked) => parks && parked.is_pinned() == config.pinned,
-            // Those of other stages are nowhere, and shards are where they were wrapped.
+            // Parameters of other stages don't exist here, and shards stay where they were made.
             None => !parks || !leaf.data.is_present() || leaf.shard.is_some(),
         };
         let misplaced: Vec<usize> = (0..self.leaves.len()).filter(|&index| !placed(&self.leaves[index])).collect();
@@ -47,7 +47,7 @@ impl Context {
         Ok(())
     }
 
-    /// Runs the forward of a layer with its `parameters` on the device; backward will have them there too.
+    /// Runs the forward of a layer with its `parameters` on the device; backward brings them there too.
     ///
     /// # Errors
     /// What `run` returns; out of memory, a failed copy.
@@ -60,7 +60,7 @@ impl Context {
         if parked.is_empty() {
             return run(self);
         }
-        // A layer that is run again in backward finds them there, and leaves them.
+        // A layer that is run again in backward finds its parameters on the device, and leaves them there.
         let absent: Vec<usize> =
             parked.iter().copied().filter(|&index| !self.leaves[index].data.is_present()).collect();
         let kept = self.tape.len();
@@ -75,25 +75,25 @@ impl Context {
         Ok(result)
     }
 
-    /// Brings those of the parameters that are not on the device.
+    /// Copies those parameters to the device that are not there.
     pub(crate) fn bring_parameters(&mut self, indices: &[usize]) -> OpResult<()> {
         let absent: Vec<usize> =
             indices.iter().copied().filter(|&index| !self.leaves[index].data.is_present()).collect();
         self.bring_all(&absent)
     }
 
-    /// Parameters have changed on the device: copies them to host memory, and lets go of their blocks.
+    /// Copies parameters that have changed on the device to host memory, and frees their blocks.
     pub(crate) fn return_parameters(&mut self, indices: &[usize], pinned: bool) -> OpResult<()> {
         self.op("park parameters", |cx| indices.iter().try_for_each(|&index| cx.park(index, pinned)))
     }
 
-    /// Lets go of the block of every parameter whose values wait in host memory: nothing is under way.
+    /// Frees the block of every parameter whose values wait in host memory: no work that uses them is under way.
     pub(crate) fn let_parameters_go(&mut self) {
         self.leaves.iter().for_each(Leaf::let_go);
     }
 
-    /// A layer's `needed` parameters come next in backward: those of the layer before it that get no gradient go. No arrival of one
-    /// lets go of them.
+    /// Backward reaches the layer that needs the `needed` parameters: frees all other frozen parameters, which no arriving
+    /// gradient frees.
     pub(crate) fn let_frozen_go(&self, needed: &[usize]) {
         let others = self.leaves.iter().enumerate().filter(|(index, leaf)| leaf.frozen && !needed.contains(index));
         others.for_each(|(_, leaf)| leaf.let_go());

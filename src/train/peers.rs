@@ -1,4 +1,4 @@
-//! Ranks in other processes: what they pass on comes through a connection to each.
+//! Ranks in other processes, with a connection to each.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -10,25 +10,25 @@ use std::time::Duration;
 use super::meeting::Meeting;
 use super::member::World;
 
-/// How long a rank may say nothing until it counts as gone.
+/// How long a rank may be silent before it counts as gone.
 const SILENCE: Duration = Duration::from_secs(60);
-/// How often a rank says that it is there.
+/// How often a rank sends a sign of life.
 const BEAT: Duration = Duration::from_secs(5);
-/// How long a rank that has ended waits for the others to have heard it.
+/// How long a rank that has ended waits for the others to hear of it.
 const PARTING: Duration = Duration::from_secs(2);
 
-/// What a message is. Each is a byte for that, the length of what follows in eight bytes, and so many bytes.
+/// The kind of a message. A message is a byte for its kind, the length of its content in eight bytes, and the content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MessageKind {
-    /// To a collective.
+    /// Bytes for a collective.
     Give,
-    /// To this rank alone.
+    /// Bytes for this rank alone.
     Send,
     /// The rank of this number, in eight bytes, has failed.
     Fail,
-    /// Nothing more comes.
+    /// The last message.
     End,
-    /// It is still there.
+    /// A sign of life.
     Beat,
 }
 
@@ -40,7 +40,7 @@ impl MessageKind {
 struct Link {
     rank: usize,
     writer: Mutex<TcpStream>,
-    /// Another handle, which ends it whoever is writing.
+    /// Another handle, which closes the connection even while a writer holds the lock.
     stream: TcpStream,
 }
 
@@ -64,7 +64,7 @@ fn read(reader: &mut impl Read) -> io::Result<(MessageKind, Vec<u8>)> {
     let kind = MessageKind::ALL.into_iter().find(|known| *known as u8 == kind).ok_or(io::ErrorKind::InvalidData)?;
     let length = u64::from_le_bytes(length);
     let mut bytes = Vec::new();
-    // It grows with what comes, not with what is said to come.
+    // The buffer grows with the bytes that arrive, not with the announced length.
     if reader.take(length).read_to_end(&mut bytes)? as u64 == length {
         return Ok((kind, bytes));
     }
@@ -75,7 +75,7 @@ fn read(reader: &mut impl Read) -> io::Result<(MessageKind, Vec<u8>)> {
 pub(super) struct Peers {
     links: Arc<Vec<Link>>,
     meeting: Arc<Meeting>,
-    /// Ends the thread that says that this rank is there.
+    /// Dropping it ends the thread that sends signs of life.
     _beating: Sender<()>,
 }
 
@@ -86,7 +86,7 @@ impl std::fmt::Debug for Peers {
 }
 
 impl Peers {
-    /// Connections to these ranks. A thread for each takes what comes to the meeting.
+    /// Takes connections to these ranks. A thread for each passes its messages to the meeting.
     pub fn new(world: World, streams: Vec<(usize, TcpStream)>, meeting: &Arc<Meeting>) -> io::Result<Self> {
         let mut links = Vec::with_capacity(streams.len());
         for (rank, stream) in streams {
@@ -107,9 +107,9 @@ impl Peers {
         thread::Builder::new().name("ranks".to_owned()).spawn(move || {
             while beats.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
                 for link in each.iter().filter(|link| !told.has_ended(link.rank)) {
-                    // Who is being written to hears that this rank is there.
+                    // If another thread is writing, that message is a sign of life by itself.
                     if let Ok(mut writer) = link.writer.try_lock() {
-                        // Its reader finds out where it is gone.
+                        // If the connection is gone, its reader finds out.
                         let _ = write(&mut writer, MessageKind::Beat, &[]);
                     }
                 }
@@ -118,7 +118,7 @@ impl Peers {
         Ok(Self { links, meeting: Arc::clone(meeting), _beating: beating })
     }
 
-    /// Gives `bytes` to all.
+    /// Gives `bytes` to all other ranks.
     pub fn give(&self, bytes: &[u8]) {
         self.links.iter().for_each(|link| self.tell(link, MessageKind::Give, bytes));
     }
@@ -128,7 +128,7 @@ impl Peers {
         self.links.iter().filter(|link| link.rank == to).for_each(|link| self.tell(link, MessageKind::Send, bytes));
     }
 
-    /// Tells all that a rank has failed.
+    /// Tells all other ranks that a rank has failed.
     pub fn fail(&self, rank: usize) {
         tell_of_failure(&self.links, rank);
     }
@@ -142,8 +142,8 @@ impl Peers {
 }
 
 impl Drop for Peers {
-    /// Says goodbye, and waits until all have: who closes a connection with something in it that was not read takes back what he
-    /// said last.
+    /// Sends the last message and waits for that of every other rank: closing a connection with unread data would discard the
+    /// last message that was sent.
     fn drop(&mut self) {
         for link in self.links.iter() {
             let _ = write(&mut link.lock(), MessageKind::End, &[]);
@@ -157,12 +157,12 @@ impl Drop for Peers {
 
 fn tell_of_failure(links: &[Link], rank: usize) {
     for link in links.iter().filter(|link| link.rank != rank) {
-        // Who is gone need not know.
+        // A rank that is gone need not know.
         let _ = write(&mut link.lock(), MessageKind::Fail, &(rank as u64).to_le_bytes());
     }
 }
 
-/// Takes what a rank passes on to the meeting, until nothing more comes.
+/// Passes the messages of a rank on to the meeting until the last one.
 fn hear(links: &[Link], place: usize, world: World, meeting: &Meeting) {
     let (from, own) = (links[place].rank, world.rank());
     let mut reader = io::BufReader::with_capacity(1 << 16, &links[place].stream);
@@ -178,7 +178,7 @@ fn hear(links: &[Link], place: usize, world: World, meeting: &Meeting) {
             Ok((MessageKind::End, _)) => return meeting.end(from),
             Ok((MessageKind::Beat, _)) => {}
             Err(_) => {
-                // Whoever writes to it would wait as long as it is silent.
+                // A thread that writes to a silent rank would wait as long as the silence lasts.
                 let _ = links[place].stream.shutdown(Shutdown::Both);
                 if !meeting.has_ended(from) {
                     let first = meeting.fail(from);

@@ -9,7 +9,7 @@ use super::offload::Offloader;
 use super::tensor::Tensor;
 
 impl SavedVariable {
-    /// The tensor. A recomputed one is handed over: it has no other owner.
+    /// The saved tensor. A recomputed tensor is moved out: it has no other owner.
     pub fn unpack(&self, cx: &mut Context) -> OpResult<Tensor> {
         match self {
             Self::Kept(tensor) => {
@@ -26,7 +26,7 @@ impl SavedVariable {
 }
 
 impl Context {
-    /// Runs ops whose saved tensors wait in host memory; where they stay on the device without an `offloader`.
+    /// Runs ops whose saved tensors wait in host memory; without an `offloader` they stay on the device.
     ///
     /// # Errors
     /// What `run` returns.
@@ -62,8 +62,8 @@ impl Context {
         Ok(saved)
     }
 
-    /// Saves a tensor for a gradient that never comes, until the handle goes: a graph that leads to no loss. A second run holds it by that
-    /// graph alone.
+    /// Saves a tensor for a gradient that never comes, in a graph that leads to no loss: it lives until the handle is dropped. In
+    /// a second run only that graph holds it.
     ///
     /// # Errors
     /// See [`Context::save`].
@@ -73,25 +73,25 @@ impl Context {
         Ok(SavedVariable::Kept(tensor.detach()))
     }
 
-    /// Saves a tensor as a function of a program's own does, in which no checkpoint may stop its second run: PyTorch fails there, and programs
-    /// turn the early stop off (`set_checkpoint_early_stop(False)`).
+    /// Saves a tensor in an autograd function of the program's own, within which a checkpoint must not stop its second run early:
+    /// PyTorch fails there, and programs turn the early stop off (`set_checkpoint_early_stop(False)`).
     pub(crate) fn save_within_function(&mut self, tensor: &Tensor) -> OpResult<SavedVariable> {
         let SavedTensorHooks::Recompute(run) = &self.saving else { return self.save(tensor) };
         run.fill_and_go_on(tensor.detach());
         Ok(SavedVariable::Unused)
     }
 
-    /// A model put something out, which a program may keep by mistake.
+    /// Notes a model's output, which the program may keep by mistake.
     pub(crate) fn retain_output(&mut self, output: &Tensor) {
         self.retained.output(|| SavedVariable::Kept(output.detach()));
     }
 
-    /// A loss was computed, which a program may keep by mistake.
+    /// Notes a loss, which the program may keep by mistake.
     pub(crate) fn retain_loss(&mut self, loss: &Tensor) {
         self.retained.loss(|| SavedVariable::Kept(loss.detach()));
     }
 
-    /// Copies a saved tensor to host memory, on the device first where it does not lie as it travels.
+    /// Copies a saved tensor to host memory; copies it on the device first if it has other strides there.
     pub(crate) fn offload(&self, offloader: &Rc<Offloader>, tensor: &Tensor) -> OpResult<SavedVariable> {
         let (shape, strides) = (tensor.shape(), offloader.strides_of(tensor));
         let whole = if tensor.has_layout(strides) {

@@ -25,10 +25,10 @@ pub(crate) struct Scaler {
     followed: ScaleEstimate,
 }
 
-/// What the scale on the device has become, as the host can tell it by the steps that were skipped.
+/// The host's estimate of the scale on the device, from the steps that were skipped.
 struct ScaleEstimate {
     scale: f64,
-    /// Updates since the scale changed last.
+    /// Updates since the scale last changed.
     since: i32,
     updates: u64,
 }
@@ -51,7 +51,7 @@ impl ScaleEstimate {
     }
 }
 
-/// What a fused optimizer kernel is handed, and the flag for the scaler's update.
+/// The tensors for a fused optimizer kernel, and the flag for the scaler's update.
 pub(crate) struct UnscaleFlags {
     scale: Tensor,
     summed: Tensor,
@@ -70,17 +70,17 @@ struct ScalerState {
 }
 
 impl Scaler {
-    /// What losses are multiplied by; `None` before the first one.
+    /// The factor for losses; `None` before the first loss.
     pub fn current_scale(&self) -> Option<f64> {
         self.state.as_ref().map(|_| self.followed.scale)
     }
 
-    /// Whether this is one of the steps that count as overflows for any gradients.
+    /// Whether this step counts as an overflow in any case.
     pub const fn skips(&self, skips: Skips) -> bool {
         skips.has(self.followed.updates)
     }
 
-    /// Makes the scale and the growth tracker, where they are not there: a rank that has no loss asks for the product of a zero,
+    /// Creates the scale and the growth tracker, if they don't exist: a rank without a loss scales a zero,
     /// `scaler.scale(torch.zeros((), device="cuda"))`.
     pub fn prepare(&mut self, cx: &mut Context) -> OpResult<()> {
         if self.state.is_some() {
@@ -91,7 +91,7 @@ impl Scaler {
         self.scale(cx, &zero).map(drop)
     }
 
-    /// `loss · scale`. The first call makes the scale and the growth tracker.
+    /// `loss · scale`. The first call creates the scale and the growth tracker.
     pub fn scale(&mut self, cx: &mut Context, loss: &Tensor) -> OpResult<Tensor> {
         if self.state.is_none() {
             let scalar = |dtype, name: &str| {
@@ -110,8 +110,8 @@ impl Scaler {
         }
     }
 
-    /// Divides the gradients of `parameters` by the scale; returns the flag that tells of an overflow, of any rank where the
-    /// gradients are `shared`. It is kept until the update.
+    /// Divides the gradients of `parameters` by the scale; returns the flag that tells of an overflow, on any rank if the
+    /// gradients are `shared`. The flag is kept until the update.
     pub fn unscale(
         &self,
         cx: &mut Context,
@@ -138,7 +138,7 @@ impl Scaler {
     }
 
     /// For an optimizer whose kernel unscales by itself: looks for an overflow in a pass that multiplies by one. The flag
-    /// for the kernel is a sum over all devices; what is kept until the update is the device's own.
+    /// for the kernel is a sum over all devices; the flag kept until the update is the device's own.
     pub fn check(
         &self,
         cx: &mut Context,
@@ -155,19 +155,19 @@ impl Scaler {
             drop(one);
             let summed = scalar(cx, DType::F32, "summed found_inf")?;
             cx.launch(kernels::Elementwise::Cast { src: found_inf.operand(), dst: summed.operand() })?;
-            // The product of all scales that the optimizer was given, which is this one.
+            // The product of all scales that the optimizer was given: this scale alone.
             let product = scalar(cx, DType::F32, "scale for the kernel")?;
             cx.launch(kernels::Elementwise::Cast { src: scale.operand(), dst: product.operand() })?;
             Ok(Some(UnscaleFlags { scale: product, summed, found_inf }))
         })
     }
 
-    /// Adjusts the scale after the step, by what all its optimizers found: whether one of them `overflowed`.
+    /// Adjusts the scale after the step by the flags of all its optimizers: whether one of them `overflowed`.
     pub fn update(&mut self, cx: &mut Context, found: Vec<Tensor>, overflowed: bool) -> OpResult<()> {
         let Some(ScalerState { scale, tracker }) = &self.state else { return Ok(()) };
         let Some((found_inf, others)) = found.split_first() else { return Ok(()) };
         cx.op("update_scale", |cx| {
-            // What was found of gradients in host memory comes to the device.
+            // A flag of gradients in host memory is copied to the device.
             let arrived = if found_inf.is_on_host() { Some(scalar(cx, DType::F32, "found_inf")?) } else { None };
             if let Some(arrived) = &arrived {
                 cx.launch(kernels::Elementwise::Cast { src: found_inf.operand(), dst: arrived.operand() })?;
@@ -192,7 +192,7 @@ impl Scaler {
     }
 }
 
-/// Lets the flag say that a gradient overflowed, where `skip` wants that.
+/// Sets the flag that a gradient overflowed if `skip` is set.
 fn overflow_where(skip: bool, cx: &Context, found_inf: &Tensor) -> OpResult<()> {
     if skip { cx.launch(kernels::Elementwise::Fill { dst: found_inf.operand(), value: 1.0 }) } else { Ok(()) }
 }
@@ -201,7 +201,7 @@ fn scalar(cx: &Context, dtype: DType, what: &'static str) -> OpResult<Tensor> {
     cx.temporary(Shape::new(&[]), dtype, what)
 }
 
-/// Multiplies the gradients of `parameters` by `factor`; returns the flag that tells whether one is not finite, on any rank where
+/// Multiplies the gradients of `parameters` by `factor`; returns the flag that tells whether one is not finite, on any rank if
 /// they are `shared`.
 fn multiply_gradients(
     cx: &Context,
@@ -213,7 +213,7 @@ fn multiply_gradients(
     cx.launch(kernels::Elementwise::Fill { dst: found_inf.operand(), value: 0.0 })?;
     let gradients: Vec<&Tensor> = cx.leaves[parameters].iter().filter_map(|leaf| leaf.trained().1).collect();
     let on_host = gradients.iter().any(|gradient| gradient.is_on_host());
-    // One copy of either per device that has gradients, the host among them.
+    // A copy of each for every device that has gradients, the host included.
     let beside_gradients = |what| cx.temporary_beside(on_host, Shape::new(&[]), DType::F32, what);
     let found_inf_here = beside_gradients("found_inf")?;
     cx.launch(kernels::Elementwise::Fill { dst: found_inf_here.operand(), value: 0.0 })?;
@@ -226,7 +226,7 @@ fn multiply_gradients(
         found_inf: found_inf_here.operand(),
     })?;
     if let Some(GradientGroup { communicator, in_parts }) = shared {
-        // Of a `DTensor` a clone is reduced, and copied back; `ShardedGradScaler` reduces the flag itself.
+        // For `DTensor`s a clone is reduced and copied back; `ShardedGradScaler` reduces the flag itself.
         let clone = if in_parts { Some(beside_gradients("found_inf of all ranks")?) } else { None };
         communicator.all_reduce(cx.memory(), &found_inf_here)?;
         communicator.join(cx.memory())?;

@@ -3,10 +3,10 @@
 use super::member::World;
 use vramlab_model::PipelineSchedule;
 
-/// Micro-batches of a step, where accumulation asks for no other number.
+/// Micro-batches of a step, unless accumulation sets another number.
 const MICRO_BATCHES: usize = 4;
 
-/// How many micro-batches a step is cut into.
+/// The number of micro-batches of a step.
 pub(crate) const fn micro_batches(accumulation: usize) -> usize {
     if accumulation > 1 { accumulation } else { MICRO_BATCHES }
 }

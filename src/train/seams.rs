@@ -1,4 +1,4 @@
-//! Where training over several devices comes between the ops of a step.
+//! The points between the ops of a step at which training over several devices acts.
 
 use super::context::Context;
 use super::error::OpResult;
@@ -7,7 +7,7 @@ use super::tensor::Tensor;
 use vramlab_device::DType;
 
 impl Context {
-    /// Runs what training over several devices does at a seam of the step; nothing on one device.
+    /// Runs the hooks of training over several devices at a point of the step; on one device nothing runs.
     pub(crate) fn at_seam(
         &mut self,
         run: impl FnOnce(&mut dyn Hooks<Self>, &mut Self) -> OpResult<()>,
@@ -18,7 +18,7 @@ impl Context {
         ran
     }
 
-    /// Notes that the model has a part that may be wrapped by itself, such as a transformer block, with these parameters;
+    /// Registers a part of the model that may be wrapped by itself, such as a transformer block, by its parameters;
     /// returns its number.
     pub fn unit(&mut self, parameters: impl IntoIterator<Item = usize>) -> usize {
         self.units.push(parameters.into_iter().collect());
@@ -28,7 +28,7 @@ impl Context {
     /// Runs the forward of a unit on `input`.
     ///
     /// # Errors
-    /// What `run` returns, and what sharing its parameters may fail with: out of memory, a device that is lost.
+    /// What `run` returns, and errors of sharing its parameters: out of memory, a lost device.
     pub fn unit_forward(
         &mut self,
         unit: usize,
@@ -45,7 +45,7 @@ impl Context {
         Ok(self.seam_of(&output, "pre-backward", move |hooks, cx| hooks.enter_backward(cx, Some(unit))))
     }
 
-    /// What the model gets as `input`, when its forward begins.
+    /// Begins the model's forward; returns the input that the model gets.
     pub(crate) fn enter_model(&mut self, input: Tensor) -> OpResult<Tensor> {
         let Some(mut hooks) = self.hooks.take() else { return Ok(input) };
         let entered = hooks.enter_model(self, input);
@@ -53,11 +53,11 @@ impl Context {
         entered
     }
 
-    /// The `output` of the model, whose forward has returned, and what a program takes for scores: f32 under a policy of
-    /// mixed precision that is no autocast.
+    /// Ends the model's forward: returns the `output`, and the output that a program takes for logits, which is f32
+    /// under a mixed-precision policy that is not autocast.
     ///
     /// # Errors
-    /// What sharing its parameters may fail with: out of memory, a device that is lost.
+    /// Errors of sharing its parameters: out of memory, a lost device.
     pub fn leave_model(&mut self, output: Tensor) -> OpResult<[Tensor; 2]> {
         if !self.hooks.as_ref().is_some_and(|hooks| hooks.wraps_units()) {
             return Ok([output.clone(), output]);
@@ -69,7 +69,7 @@ impl Context {
         Ok([output, scores])
     }
 
-    /// `tensor`, behind whose gradient `run` runs.
+    /// `tensor`, with `run` to run once its gradient has arrived.
     fn seam_of(
         &mut self,
         tensor: &Tensor,

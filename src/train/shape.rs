@@ -4,8 +4,8 @@ use std::ops::Range;
 
 /// Up to four dimensions.
 ///
-/// Their product may be more than 64 bits hold: then [`Shape::numel`] says as many as there can be, which no allocator
-/// gives, so that every tensor that exists has a size that can be computed with.
+/// Their product may exceed 64 bits: then [`Shape::numel`] returns the largest number there is. No allocator gives
+/// that much, so the size of every tensor that exists is safe to compute with.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     dims: [usize; 4],
@@ -51,7 +51,7 @@ impl Shape {
         self.dims().split_last().map_or(1, |(_, front)| product(front))
     }
 
-    /// The same with another last dimension.
+    /// This shape with another last dimension.
     #[must_use]
     pub fn with_last(mut self, last: usize) -> Self {
         if self.rank > 0 {
@@ -60,7 +60,7 @@ impl Shape {
         self
     }
 
-    /// The same with another first dimension, where it has any.
+    /// This shape with another first dimension, if it has any.
     #[must_use]
     pub const fn with_first(mut self, first: usize) -> Self {
         if self.rank > 0 {
@@ -69,7 +69,7 @@ impl Shape {
         self
     }
 
-    /// The same with one more dimension at the end; `None` where it has four.
+    /// This shape with one more dimension at the end; `None` if it has four.
     #[must_use]
     pub fn with_appended(mut self, last: usize) -> Option<Self> {
         *self.dims.get_mut(usize::from(self.rank))? = last;
@@ -77,7 +77,7 @@ impl Shape {
         Some(self)
     }
 
-    /// The same without the dimensions `gone`.
+    /// This shape without the dimensions `gone`.
     #[must_use]
     pub fn without(&self, gone: Range<usize>) -> Self {
         let mut left = Self::new(&[]);
@@ -108,7 +108,7 @@ impl Shape {
     }
 }
 
-/// As many as `dims` make together, or as there can be.
+/// The product of `dims`, or the largest number there is.
 fn product(dims: &[usize]) -> usize {
     dims.iter().fold(1, |product: usize, &dim| product.saturating_mul(dim))
 }

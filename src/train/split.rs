@@ -12,33 +12,33 @@ pub enum TensorSplit {
 }
 
 impl TensorSplit {
-    /// The part does not lie in one piece, so that it is copied before it is cloned.
+    /// The part is not contiguous, so it is copied before it is cloned.
     pub(crate) const fn copies(self) -> bool {
         matches!(self, Self::Heads | Self::Inputs)
     }
 }
 
-/// What a linear layer does with its part, where a model is loaded in parts (`tp_plan` of transformers).
+/// What a linear layer does with its part, in a model that is loaded in parts (`tp_plan` of transformers).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TensorRole {
-    /// It makes some outputs, which go on as they are (`colwise`).
+    /// It computes some of the outputs, which stay on the rank (`colwise`).
     Columns,
-    /// It makes some outputs, and all ranks get all of them (`colwise_gather_output`).
+    /// It computes some of the outputs, and all ranks get all of them (`colwise_gather_output`).
     Gathered,
-    /// It has some inputs: what it makes is summed over the ranks (`rowwise`).
+    /// It has some of the inputs: its outputs are summed over the ranks (`rowwise`).
     Rows,
-    /// The same, of inputs that all ranks have whole (`rowwise_split_input`).
+    /// As `Rows`, but all ranks have the whole inputs (`rowwise_split_input`).
     RowsOfWhole,
 }
 
-/// When PyTorch first asks what a copy of a part would look like: its `FakeTensor` has an element on the device made, once.
+/// When PyTorch first asks what a copy of a part would look like: its `FakeTensor` then allocates one element on the device, once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Likeness {
-    /// It has not.
+    /// PyTorch has not asked yet.
     #[default]
     Unasked,
-    /// It does with the next cast that goes backward.
+    /// PyTorch asks when the next cast runs backward.
     Next,
-    /// It has.
+    /// PyTorch has asked.
     Asked,
 }

@@ -1,4 +1,4 @@
-//! A model's state dict: its parameters and buffers as a file has them, and the ways back into a model.
+//! A model's state dict: its parameters and buffers as in a file, and the ways to load them into a model.
 
 use vramlab_allocator::units::StreamId;
 use vramlab_device::{DType, kernels};
@@ -10,7 +10,7 @@ use super::memory::HostBlock;
 use super::shape::Shape;
 use super::tensor::Tensor;
 
-/// What `torch.save(model.state_dict(), file)` has written, held in host memory; in the order in which it was made.
+/// The content of a file from `torch.save(model.state_dict(), file)`, in host memory and in order of creation.
 pub struct StateDict(Vec<SavedTensor>);
 
 struct SavedTensor {
@@ -21,7 +21,7 @@ struct SavedTensor {
 }
 
 impl Context {
-    /// Copies every parameter and buffer to the host, one after the other. On the device this takes nothing.
+    /// Copies every parameter and buffer to the host, one after the other. This allocates nothing on the device.
     ///
     /// # Errors
     /// Out of host memory, a failed copy.
@@ -37,7 +37,7 @@ impl Context {
         })
     }
 
-    /// `torch.load(file, map_location="cuda")`: every tensor of the file in a block of its own on the device.
+    /// `torch.load(file, map_location="cuda")`: allocates a block on the device for every tensor of the file.
     ///
     /// # Errors
     /// Out of memory, a failed copy.
@@ -54,7 +54,7 @@ impl Context {
         })
     }
 
-    /// `model.load_state_dict(state)` of a state on the device: it is copied into the parameters and buffers.
+    /// `model.load_state_dict(state)` with a state on the device: copies it into the parameters and buffers.
     ///
     /// # Errors
     /// A failed kernel.
@@ -67,7 +67,7 @@ impl Context {
         })
     }
 
-    /// The same of a state that was loaded with `map_location="cpu"`: copied from host memory.
+    /// The same with a state that was loaded with `map_location="cpu"`: copies from host memory.
     ///
     /// # Errors
     /// A failed copy.

@@ -1,4 +1,4 @@
-//! What tensors are handles to: blocks that give themselves back.
+//! Storages: blocks that are freed on drop, which tensors are handles to.
 
 use std::cell::Cell;
 
@@ -9,22 +9,22 @@ use vramlab_model::{Category, NameId};
 use super::error::TrainError;
 use super::memory::{ManagedBlock, Memory};
 
-/// A block of device memory, and the type of what it holds. Dropping it gives the block back.
+/// A block of device memory and the type of its elements. Dropping it frees the block.
 pub struct Storage {
     memory: Memory,
     address: Cell<Address>,
-    /// There is a block; nothing may be read or written through handles while there is none.
+    /// Whether there is a block; without one, nothing may be read or written through handles.
     present: Cell<bool>,
     dtype: Cell<DType>,
-    /// How many blocks were handed out before it.
+    /// How many blocks were allocated before it.
     number: u64,
     stream: StreamId,
-    /// Host memory in the place of a block: kernels reach it, and the allocator does not know it.
+    /// Host memory in place of a block: kernels reach it, and the allocator does not count it.
     host: Option<ManagedBlock>,
 }
 
 impl Storage {
-    /// Room for `elements`, not initialised.
+    /// Allocates room for `elements`, not initialised.
     ///
     /// # Errors
     /// [`TrainError::OutOfMemory`].
@@ -41,13 +41,13 @@ impl Storage {
         Ok(Self { memory: memory.clone(), address, present, dtype, number, stream, host: None })
     }
 
-    /// Without a block: one on the meta device.
+    /// A storage without a block, on the meta device.
     pub(super) fn absent(memory: &Memory, dtype: DType, stream: StreamId) -> Self {
         let (address, dtype, present) = (Cell::new(Address(0)), Cell::new(dtype), Cell::new(false));
         Self { memory: memory.clone(), address, present, dtype, number: 0, stream, host: None }
     }
 
-    /// Room for `elements` in host memory, not initialised.
+    /// Allocates room for `elements` in host memory, not initialised.
     ///
     /// # Errors
     /// [`TrainError::OutOfMemory`] of the host.
@@ -74,7 +74,7 @@ impl Storage {
         self.number
     }
 
-    /// Trades memory and type with another one: all handles of this one see what that one held.
+    /// Swaps memory and type with another storage: all handles of this one see what the other held.
     pub(crate) fn swap(&self, other: &Self) {
         self.address.swap(&other.address);
         self.dtype.swap(&other.dtype);
@@ -85,15 +85,15 @@ impl Storage {
         self.present.get()
     }
 
-    /// Gives the block back (`untyped_storage().resize_(0)`); handles stay.
+    /// Frees the block (`untyped_storage().resize_(0)`); handles stay.
     pub(crate) fn empty(&self) {
-        // Host memory goes with the last handle.
+        // Host memory is freed with the last handle.
         if self.host.is_none() && self.present.replace(false) {
             self.memory.free(self.address.get());
         }
     }
 
-    /// Takes a block for `elements` again, not initialised; every handle sees it.
+    /// Allocates a block for `elements` again, not initialised; every handle sees it.
     ///
     /// # Errors
     /// [`TrainError::OutOfMemory`].
@@ -101,7 +101,7 @@ impl Storage {
         self.refill_as(self.dtype(), elements, category, name)
     }
 
-    /// The same in another type.
+    /// The same with another type.
     ///
     /// # Errors
     /// [`TrainError::OutOfMemory`].

@@ -10,10 +10,10 @@ use super::memory::Memory;
 use super::parked::ParkedValues;
 use super::tensor::{GradientTarget, Tensor};
 
-/// Gradients with respect to a node's outputs, or its inputs. Hardly an op has more than three of either.
+/// Gradients with respect to a node's outputs, or its inputs. Few ops have more than three of either.
 pub(crate) type Gradients = [Option<Tensor>; 3];
 
-/// Inputs of a node, at most.
+/// The most inputs of a node.
 pub(crate) const INPUTS: usize = 4;
 
 /// Computes the gradients of a node's inputs from those of its outputs, in a pass of type `P`.
@@ -25,16 +25,16 @@ pub(super) struct Node<P> {
     pub scope: NameId,
     pub inputs: [GradientTarget; INPUTS],
     pub gradients: Gradients,
-    /// Parameters that its layer needs on the device when the gradient of its output is there.
+    /// Parameters that the node's layer needs on the device when the gradient of its output arrives.
     pub parameters: Vec<usize>,
-    /// The type in which an input wants the gradient of the first output besides its own.
+    /// A second type in which an input asks for the gradient of the first output.
     wants: Option<DType>,
-    /// That gradient, from a kernel that wrote both.
+    /// The gradient in that type, from a kernel that wrote both.
     pub copy: Option<Tensor>,
     pub backward: Backward<P>,
 }
 
-/// The ops of the present forward pass, of type `P`.
+/// The ops of the current forward pass, of type `P`.
 pub(crate) struct Tape<P> {
     nodes: Vec<Node<P>>,
 }
@@ -46,7 +46,7 @@ impl<P> Default for Tape<P> {
 }
 
 impl<P> Tape<P> {
-    /// Notes an op; returns where gradients of its first output go.
+    /// Records an op; returns where gradients of its first output go.
     pub fn push(
         &mut self,
         name: &'static str,
@@ -67,42 +67,42 @@ impl<P> Tape<P> {
         }
     }
 
-    /// Notes that the op at `source` passes the gradient of its output on in `dtype` too.
+    /// Notes that the op at `source` also passes the gradient of its output on in `dtype`.
     pub fn want_copy(&mut self, source: GradientTarget, dtype: DType) {
         if let GradientTarget::Node { node, .. } = source {
             self.nodes[node].wants = Some(dtype);
         }
     }
 
-    /// The type in which the op at `to` wants its gradient besides its own, if what comes next is all of it.
+    /// The second type in which the op at `to` asks for its gradient, while no gradient has arrived there.
     pub fn wanted_copy(&self, to: GradientTarget) -> Option<DType> {
         let GradientTarget::Node { node, slot: 0 } = to else { return None };
         let node = &self.nodes[node];
         if node.gradients[0].is_none() { node.wants } else { None }
     }
 
-    /// Hands the op at `to` a copy of the gradient that comes next, in the type that it wants.
+    /// Hands the op at `to` a copy of its next gradient, in the type that it asked for.
     pub fn deliver_copy(&mut self, to: GradientTarget, copy: Tensor) {
         if let GradientTarget::Node { node, .. } = to {
             self.nodes[node].copy = Some(copy);
         }
     }
 
-    /// Ops on it: the number of the next one.
+    /// Number of recorded ops: the number of the next one.
     pub const fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// The last op, if it is not one of the first `kept`.
+    /// Takes the last op off the tape, unless it is one of the first `kept`.
     pub(super) fn pop_beyond(&mut self, kept: usize) -> Option<Node<P>> {
         if self.nodes.len() > kept { self.nodes.pop() } else { None }
     }
 
-    /// Hands output `slot` of node number `node` one more gradient.
+    /// Passes another gradient to output `slot` of node number `node`.
     pub fn receive(&mut self, memory: &Memory, node: usize, slot: u8, gradient: Tensor) -> OpResult<()> {
         let node = &mut self.nodes[node];
         let sum = &mut node.gradients[usize::from(slot)];
-        // What comes second makes a copy of the first wrong.
+        // A second gradient makes a copy of the first wrong.
         if slot == 0 && sum.is_some() {
             node.copy = None;
         }
@@ -125,10 +125,10 @@ impl<P> Tape<P> {
 
 /// A rank's part of a parameter.
 pub(crate) struct Shard {
-    /// Its rows, without padding.
+    /// The rank's rows, without padding.
     pub data: Tensor,
     pub gradient: Option<Tensor>,
-    /// Where its gradients go in host memory, once there was one that did.
+    /// Where the rank's gradients go in host memory, from the first one on.
     pub room: Option<Tensor>,
 }
 
@@ -139,22 +139,23 @@ pub(crate) struct Leaf {
     pub gradient: Option<Tensor>,
     /// It is not trained.
     pub frozen: bool,
-    /// What its bytes are said to be, where it is a matrix in 4 bits (`bnb_4bit_quant_storage`): it is sharded by such elements.
+    /// The element type that a 4-bit matrix's bytes are stored as (`bnb_4bit_quant_storage`): it is sharded by such elements.
     pub packed_in: Option<DType>,
-    /// What such a matrix has beside its bytes.
+    /// Tensors that a 4-bit matrix has besides its bytes.
     pub beside: Vec<Tensor>,
-    /// It is this rank's rows of a table that is a head's weight too: what the table gives it is of all rows, and added in a new tensor.
+    /// It is this rank's rows of a table that is also a head's weight: the table's gradient covers all rows, and is added in a
+    /// new tensor.
     pub shares_rows: bool,
-    /// Its values in host memory, where it is on the device for its layer only.
+    /// Its values in host memory, if it is on the device only while its layer runs.
     pub parked: Option<ParkedValues>,
-    /// This rank's part, where that is all it has of the parameter between passes.
+    /// This rank's shard, if the rank holds only that between passes.
     pub shard: Option<Shard>,
     gradient_name: NameId,
     /// Its gradients lie transposed, so that the first of them is copied instead of kept.
     transposed: bool,
-    /// Sum of the gradients that have arrived in this backward pass.
+    /// Sum of the gradients that have arrived in the current backward pass.
     arriving: Option<Tensor>,
-    /// Uses in the present forward pass whose gradients have not arrived.
+    /// Uses in the current forward pass whose gradients have not arrived.
     awaited: usize,
 }
 
@@ -177,7 +178,7 @@ impl Leaf {
         }
     }
 
-    /// Rows that ranks have shards of: those of its first dimension, or elements of what its bytes are said to be.
+    /// Rows to divide among ranks: those of the first dimension, or the elements of the type that a 4-bit matrix is stored as.
     pub fn shard_rows(&self) -> usize {
         match self.packed_in {
             Some(_) => self.data.numel().div_ceil(self.shard_row()),
@@ -185,7 +186,7 @@ impl Leaf {
         }
     }
 
-    /// Elements of such a row.
+    /// Elements of one of these rows.
     pub fn shard_row(&self) -> usize {
         match self.packed_in {
             Some(dtype) => usize::try_from(dtype.size()).unwrap_or(1),
@@ -193,22 +194,22 @@ impl Leaf {
         }
     }
 
-    /// Takes the number of uses whose gradients have not arrived, and leaves `awaited` in its place.
+    /// Returns the number of uses whose gradients have not arrived, and replaces it by `awaited`.
     pub const fn swap_awaited(&mut self, awaited: usize) -> usize {
         std::mem::replace(&mut self.awaited, awaited)
     }
 
-    /// A use of the parameter was put on the tape.
+    /// Counts a use of the parameter by an op on the tape.
     pub fn used(&mut self) {
         self.awaited += 1;
     }
 
-    /// Its gradients come as those of a transposed view of it (`einsum`).
+    /// Notes that gradients arrive as those of a transposed view of the parameter (`einsum`).
     pub const fn gradients_come_transposed(&mut self) {
         self.transposed = true;
     }
 
-    /// What an optimizer updates, and the gradient that it has: the shard's where there is one.
+    /// What an optimizer updates, and its gradient: the shard's if there is one.
     pub const fn trained(&self) -> (&Tensor, Option<&Tensor>) {
         match &self.shard {
             Some(Shard { data, gradient, .. }) => (data, gradient.as_ref()),
@@ -216,14 +217,14 @@ impl Leaf {
         }
     }
 
-    /// The gradient of the rank's part.
+    /// Adds to the gradient of the rank's shard.
     pub fn shard_gradient(&mut self, gradient: Tensor) {
         if let Some(shard) = &mut self.shard {
             shard.gradient = Some(gradient);
         }
     }
 
-    /// Lets go of the gradient.
+    /// Drops the gradient.
     pub fn drop_gradient(&mut self) {
         self.gradient = None;
         if let Some(shard) = &mut self.shard {
@@ -238,15 +239,15 @@ impl Leaf {
         self.awaited = 0;
     }
 
-    /// Lets go of the block on the device, where the values wait in host memory.
+    /// Frees the block on the device if the values wait in host memory.
     pub fn let_go(&self) {
         if self.parked.is_some() {
             self.data.storage().empty();
         }
     }
 
-    /// Takes one gradient; the last one of a pass becomes (or is added to) `.grad`, and a parameter that has come for its layer goes.
-    /// True when it was the last.
+    /// Takes one gradient. The last one of a pass becomes (or is added to) `.grad`, and the block of a parameter that was brought
+    /// for its layer is freed. True for the last one.
     pub fn receive(&mut self, memory: &Memory, gradient: Tensor) -> OpResult<bool> {
         match self.arriving.take_if(|_| self.shares_rows) {
             Some(first) => {
@@ -293,7 +294,7 @@ impl Leaf {
     }
 }
 
-/// Adds `gradient` to what has arrived before: in place when it has no other owner, else in a new tensor.
+/// Adds `gradient` to the sum so far: in place if the sum has no other owner, else in a new tensor.
 fn add_to(memory: &Memory, sum: &mut Option<Tensor>, gradient: Tensor) -> OpResult<()> {
     let Some(first) = sum.take() else {
         *sum = Some(gradient);

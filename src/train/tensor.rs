@@ -1,4 +1,4 @@
-//! Tensors: handles to storage.
+//! Tensors: handles to storages.
 
 use std::rc::Rc;
 
@@ -23,8 +23,8 @@ pub(crate) enum GradientTarget {
     Recomputed,
 }
 
-/// A handle to storage with a type, a shape, strides and an offset. Cloning shares the storage; dropping the last
-/// handle frees it, there and then.
+/// A handle to a storage with a type, a shape, strides and an offset. Cloning shares the storage; dropping the
+/// last handle frees it immediately.
 #[derive(Clone)]
 pub struct Tensor {
     storage: Rc<Storage>,
@@ -32,7 +32,7 @@ pub struct Tensor {
     strides: [usize; 4],
     offset: usize,
     source: GradientTarget,
-    /// Made by a view op: such a tensor keeps its base alive and is therefore never accumulated into.
+    /// Made by a view op: such a tensor keeps its base alive, so gradients are never accumulated into it.
     view: bool,
 }
 
@@ -78,26 +78,25 @@ impl Tensor {
         self.storage.address().offset(self.dtype().bytes(self.offset))
     }
 
-    /// Makes every handle of this tensor one of `data`, which takes its memory (`parameter.data = …`); both are whole
-    /// blocks.
+    /// Gives the memory of `data` to every handle of this tensor (`parameter.data = …`); both fill their blocks.
     pub(crate) fn replace(&self, data: &Self) {
         self.storage.swap(&data.storage);
     }
 
-    /// Elements follow each other in the order of the shape.
+    /// Whether the elements follow each other in the order of the shape.
     #[must_use]
     pub fn is_contiguous(&self) -> bool {
         self.strides == self.shape.contiguous_strides()
     }
 
-    /// It has these strides; those of dimensions of one element don't count.
+    /// Whether it has these strides; strides of dimensions of one element don't count.
     #[must_use]
     pub(crate) fn has_layout(&self, strides: [usize; 4]) -> bool {
         let mut dims = self.shape.dims().iter().zip(self.strides.iter().zip(&strides));
         dims.all(|(&dim, (stride, expected))| dim == 1 || stride == expected)
     }
 
-    /// [`Tensor::is_contiguous`], where strides of dimensions of one element don't count.
+    /// [`Tensor::is_contiguous`], ignoring strides of dimensions of one element.
     #[must_use]
     pub(crate) fn is_row_major(&self) -> bool {
         self.has_layout(self.shape.contiguous_strides())
@@ -109,8 +108,8 @@ impl Tensor {
         self.strides
     }
 
-    /// An image whose channels lie next to each other, by its strides: where both layouts are one, they tell which is
-    /// meant.
+    /// Whether an image's channels lie next to each other, judged by its strides: for shapes in which both layouts
+    /// are the same, the strides tell which is meant.
     #[must_use]
     pub(crate) fn is_channels_last(&self) -> bool {
         !self.is_contiguous() && self.shape.channels_last_strides() == Some(self.strides)
@@ -121,7 +120,7 @@ impl Tensor {
     pub(crate) fn compact_strides(&self) -> [usize; 4] {
         let dims = self.shape.dims();
         let mut order: Vec<usize> = (0..dims.len()).collect();
-        // From the innermost dimension outwards; of equal strides the later dimension is the inner one.
+        // From the innermost dimension outwards; of two equal strides the later dimension is the inner one.
         order.sort_by_key(|&dim| (self.strides[dim], std::cmp::Reverse(dim)));
         let (mut strides, mut step) = ([0; 4], 1);
         for dim in order {
@@ -131,23 +130,23 @@ impl Tensor {
         strides
     }
 
-    /// True when a gradient is wanted for it.
+    /// Whether a gradient is wanted for it.
     #[must_use]
     pub fn requires_grad(&self) -> bool {
         !matches!(self.source, GradientTarget::Constant | GradientTarget::Frozen(_))
     }
 
-    /// The storage has no other handle, and the tensor is no view of another.
+    /// Whether the storage has no other handle, and the tensor is no view.
     pub(crate) fn is_exclusive(&self) -> bool {
         !self.view && Rc::strong_count(&self.storage) == 1
     }
 
-    /// Its storage has memory on the device.
+    /// Whether its storage has memory on the device.
     pub(crate) fn is_present(&self) -> bool {
         self.storage.is_present()
     }
 
-    /// One more hold on its block.
+    /// Another reference to its storage.
     pub(crate) fn hold(&self) -> Rc<Storage> {
         Rc::clone(&self.storage)
     }
@@ -156,7 +155,7 @@ impl Tensor {
         self.source
     }
 
-    /// Which parameter it is, where it is one.
+    /// The number of the parameter, if it is one.
     pub(crate) const fn parameter(&self) -> Option<usize> {
         match self.source {
             GradientTarget::Leaf(index) => Some(index),
@@ -164,7 +163,7 @@ impl Tensor {
         }
     }
 
-    /// Output `slot` of the op that made it.
+    /// Output `slot` of the op that made this tensor.
     pub(crate) fn with_slot(mut self, slot: u8) -> Self {
         if let GradientTarget::Node { slot: present, .. } = &mut self.source {
             *present = slot;
@@ -177,30 +176,30 @@ impl Tensor {
         self
     }
 
-    /// The same storage without a gradient's way back.
+    /// The same storage, detached from the graph.
     #[must_use]
     pub fn detach(&self) -> Self {
         self.clone().with_source(GradientTarget::Constant)
     }
 
-    /// It lies in host memory, which kernels reach and the device's allocator does not count.
+    /// Whether it lies in host memory, which kernels reach and the device's allocator does not count.
     #[must_use]
     pub fn is_on_host(&self) -> bool {
         self.storage.is_on_host()
     }
 
-    /// What it is a handle to.
+    /// The storage that it is a handle to.
     pub(crate) fn storage(&self) -> &Rc<Storage> {
         &self.storage
     }
 
-    /// Both lie in the same memory.
+    /// Whether both have the same storage.
     #[must_use]
     pub fn shares_storage(&self, other: &Self) -> bool {
         Rc::ptr_eq(&self.storage, &other.storage)
     }
 
-    /// The same elements in another shape of as many elements: a view.
+    /// A view of the same elements in another shape of equal size.
     #[must_use]
     pub(crate) fn reshaped(&self, shape: Shape) -> Self {
         let mut view = self.clone();
@@ -210,7 +209,7 @@ impl Tensor {
         view
     }
 
-    /// A contiguous view of `shape` that begins `offset` elements further on.
+    /// A contiguous view of `shape` that begins `offset` elements later.
     #[must_use]
     pub fn window(&self, shape: Shape, offset: usize) -> Self {
         self.strided(shape, shape.contiguous_strides(), offset)
@@ -227,7 +226,7 @@ impl Tensor {
         view
     }
 
-    /// The same elements under other strides: no view, but how the op that made the tensor laid it out.
+    /// The same elements with other strides: not a view, but the layout that the op gave the tensor.
     pub(crate) fn restrided(mut self, strides: [usize; 4]) -> Self {
         self.strides = strides;
         self
@@ -246,14 +245,14 @@ impl Tensor {
         Operand { address: self.address(), dtype: self.dtype(), len: self.numel() }
     }
 
-    /// Elements that fill their memory, in the order in which they lie there.
+    /// Elements that fill their memory, in memory order.
     #[must_use]
     pub(crate) fn flat(&self) -> Operand {
         debug_assert!(self.is_dense(), "elements with gaps between them are no run");
         Operand { address: self.address(), dtype: self.dtype(), len: self.numel() }
     }
 
-    /// Elements fill their memory without gaps, in any order of the dimensions.
+    /// Whether the elements fill their memory without gaps, in any order of the dimensions.
     #[must_use]
     pub(crate) fn is_dense(&self) -> bool {
         let mut dims: Vec<_> = self.shape.dims().iter().copied().zip(self.strides).filter(|(n, _)| *n != 1).collect();
@@ -277,18 +276,18 @@ impl Tensor {
         }
     }
 
-    /// Elements from one row to the next, where all rows lie evenly.
+    /// Elements from one row to the next, for rows at equal distances.
     pub(crate) fn row_stride(&self) -> usize {
         let rank = self.shape.dims().len();
         if rank < 2 { self.shape.last() } else { self.strides[rank - 2] }
     }
 
-    /// Its rows with what lies between them, as a kernel's operand.
+    /// Its rows and the gaps between them, as a kernel's operand.
     pub(crate) fn padded_rows(&self) -> Operand {
         Operand { address: self.address(), dtype: self.dtype(), len: self.shape.rows() * self.row_stride() }
     }
 
-    /// The first `last` columns: a view whose rows lie as far apart as before, unless that is all of them.
+    /// The first `last` columns: a view with the same distance between rows, or the tensor itself if that is all columns.
     pub(crate) fn first_columns(&self, last: usize) -> Self {
         if last == self.shape.last() {
             return self.clone();
@@ -296,7 +295,7 @@ impl Tensor {
         self.strided(self.shape.with_last(last), self.strides, 0)
     }
 
-    /// A tensor whose rows lie evenly as a matrix of `rows × last`.
+    /// A tensor with rows at equal distances, as a matrix of `rows × last`.
     pub(crate) fn matrix(&self) -> MatrixView {
         MatrixView {
             address: self.address(),
@@ -313,7 +312,7 @@ impl Tensor {
         MatrixView { row_stride: m.col_stride, col_stride: m.row_stride, ..m }
     }
 
-    /// Rows and columns exchanged: a view of a matrix.
+    /// A view of a matrix with rows and columns exchanged.
     #[must_use]
     pub fn transpose(&self) -> Self {
         let &[rows, cols] = self.shape.dims() else { return self.clone() };
@@ -324,7 +323,7 @@ impl Tensor {
         view
     }
 
-    /// A matrix with the strides that it has.
+    /// A matrix with its own strides.
     pub(crate) fn strided_matrix(&self) -> MatrixView {
         let [row_stride, col_stride, ..] = self.strides;
         MatrixView { row_stride, col_stride, ..self.matrix() }

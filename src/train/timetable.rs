@@ -1,5 +1,5 @@
-//! When the stages of a simulated pipeline work. Each rank is computed by itself, step after step: when what it waits for is there
-//! follows from how long the others took in the step before.
+//! When the stages of a simulated pipeline run. Each rank is computed by itself, step after step: when the data that it waits for
+//! arrives follows from how long the other ranks took in the previous step.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,14 +12,14 @@ use vramlab_allocator::units::StreamId;
 use vramlab_device::DeviceEvent;
 use vramlab_model::{Micros, PipelineSchedule};
 
-/// How long a stage works in a step, without waiting for others.
+/// How long a stage works in a step, without the time it waits for others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct StageTimes {
     /// Before its first action: batches.
     before: u64,
     /// Each of its actions, in their order.
     actions: Vec<u64>,
-    /// Behind the last one, until the next step begins: the optimizer.
+    /// After its last action, until the next step begins: the optimizer.
     after: u64,
 }
 
@@ -40,20 +40,20 @@ impl Timetable {
         stages[rank] = Some(times);
     }
 
-    /// By action of a rank, when what it receives is there: microseconds behind the begin of its step, zero where it receives
-    /// nothing. `None` until all have finished a step of so many micro-batches.
+    /// When the data that each action of a rank receives arrives: microseconds after its step begins, zero if it receives
+    /// nothing. `None` until all ranks have finished a step of this many micro-batches.
     fn arrivals(&self, schedule: PipelineSchedule, world: World, micro_batches: usize) -> Option<Vec<u64>> {
         let stages = self.stages();
         stages.get(world.rank())?.as_ref()?;
         let ranks = || (0..world.size()).filter_map(|rank| World::new(world.size(), rank));
         let orders: Vec<_> = ranks().map(|world| order(schedule, world, micro_batches)).collect();
-        // Ranks that do the same are computed once, by the lowest of them.
+        // Ranks that do the same are computed once, as the lowest of them.
         let times = (0..world.size()).map(|rank| stages.iter().take(rank + 1).rev().find_map(Option::as_ref));
         let times: Vec<&StageTimes> = times.collect::<Option<_>>()?;
         if times.iter().zip(&orders).any(|(times, order)| times.actions.len() != order.len()) {
             return None;
         }
-        // Ranks begin their steps one after the other: after some steps it is always by as much.
+        // Ranks begin their steps one after the other: after some steps the distances are always the same.
         let mut begins = vec![0; world.size()];
         for _ in 0..SETTLING {
             begins = play(&times, &orders, &begins)?.ends;
@@ -64,19 +64,19 @@ impl Timetable {
     }
 }
 
-/// Steps after which the ranks begin theirs by as much apart as in all that follow.
+/// Steps after which the distances between the ranks' beginnings stay the same.
 const SETTLING: usize = 2;
 
-/// A step of all stages.
+/// One step of all stages.
 struct PlayedStep {
-    /// By rank and action, when what it receives is there.
+    /// When the data that each action receives arrives, by rank and action.
     arrivals: Vec<Vec<u64>>,
     /// When each rank's step ends.
     ends: Vec<u64>,
 }
 
-/// Plays a step in which every rank does its actions in order, each as soon as what it receives is there. `None` where they would
-/// wait for each other without end.
+/// Plays a step in which every rank does its actions in order, each as soon as its data has arrived. `None` if the ranks would
+/// wait for each other forever.
 fn play(times: &[&StageTimes], orders: &[Vec<Action>], begins: &[u64]) -> Option<PlayedStep> {
     let ranks = orders.len();
     let micro_batches = orders.first().map_or(0, |order| order.len() / 2);
@@ -114,16 +114,16 @@ fn play(times: &[&StageTimes], orders: &[Vec<Action>], begins: &[u64]) -> Option
     }
 }
 
-/// A stage's entry in the timetable: it measures what the stage does, and says what it waits for.
+/// A stage's side of the timetable: measures the stage's actions, and tells when its data arrives.
 #[derive(Debug)]
 pub(crate) struct TimetableEntry {
     table: Arc<Timetable>,
     world: World,
     times: StageTimes,
     arrivals: Vec<u64>,
-    /// The begin of the step under way.
+    /// The beginning of the current step.
     began: Option<DeviceEvent>,
-    /// The end of what was measured last.
+    /// The end of the last action that was measured.
     last: Option<HeldMark>,
 }
 
@@ -133,7 +133,7 @@ impl TimetableEntry {
         Self { table, world, times, arrivals, began, last }
     }
 
-    /// A step begins, and with that the one before is over.
+    /// Begins a step, which ends the one before.
     pub fn begin(&mut self, memory: &Memory, schedule: PipelineSchedule, micro_batches: usize) -> OpResult<()> {
         let now = memory.mark(StreamId::DEFAULT)?;
         if let Some(last) = self.last.replace(now) {
@@ -146,7 +146,7 @@ impl TimetableEntry {
         Ok(())
     }
 
-    /// The next action can begin as soon as what it receives is there; when that is.
+    /// When the data for the next action arrives.
     pub fn arrival(&mut self, memory: &Memory) -> OpResult<Option<Arrival>> {
         let next = self.times.actions.len();
         if let (0, Some(last)) = (next, self.last) {
@@ -156,7 +156,7 @@ impl TimetableEntry {
         Ok(self.began.zip(arrival))
     }
 
-    /// An action is done that began at `begun`, when what it needs was there.
+    /// Ends an action that began at `begun`, when its data was there.
     pub fn done(&mut self, memory: &Memory, begun: HeldMark) -> OpResult<()> {
         let now = memory.mark(StreamId::DEFAULT)?;
         self.times.actions.push(memory.between(begun, now).0);
@@ -164,7 +164,7 @@ impl TimetableEntry {
         Ok(())
     }
 
-    /// The step was abandoned: nothing is known of how long it takes.
+    /// Drops the measurements of an abandoned step.
     pub fn abandon(&mut self) {
         (self.times, self.last) = (StageTimes::default(), None);
     }
@@ -176,7 +176,7 @@ mod tests {
 
     const MICRO_BATCHES: usize = 4;
 
-    /// Stages that take so long for a forward and a backward.
+    /// Stages with these times for a forward and a backward.
     fn table(schedule: PipelineSchedule, stages: &[(u64, u64)]) -> Timetable {
         let table = Timetable::default();
         for (rank, (forward, backward)) in stages.iter().enumerate() {
@@ -198,14 +198,14 @@ mod tests {
         let table = table(PipelineSchedule::GPipe, &[(10, 20); 2]);
         // F0 to F3 until 40; the last stage then needs one forward and one backward.
         assert_eq!(arrivals(&table, PipelineSchedule::GPipe, 0, 2), [0, 0, 0, 0, 70, 90, 110, 130]);
-        // It ended at 130, 20 before the first, which begins its next step then.
+        // The last stage ended at 130, 20 before the first stage, which only then begins its next step.
         assert_eq!(arrivals(&table, PipelineSchedule::GPipe, 1, 2), [30, 40, 50, 60, 0, 0, 0, 0]);
         let schedule = PipelineSchedule::OneForwardOneBackward;
         let ends: Vec<u64> = [2, 4].map(|ranks| ends_of_first(schedule, ranks)).into();
         assert_eq!(ends, [(4 + 1) * 30, (4 + 3) * 30]);
     }
 
-    /// When the first of equal stages ends its step.
+    /// When the first of several equal stages ends its step.
     fn ends_of_first(schedule: PipelineSchedule, ranks: usize) -> u64 {
         let table = table(schedule, &vec![(10, 20); ranks]);
         let stages = table.stages();

@@ -15,13 +15,13 @@ use super::tensor::Tensor;
 
 /// Makes batches; lives on the loader thread.
 pub trait BatchSource: Send {
-    /// Fills the next batch, which is laid out so: the bytes of input and target, row-major, little-endian.
+    /// Fills the next batch of this layout: the bytes of input and target, row-major, little-endian.
     ///
     /// # Errors
     /// A sentence: why there is no further batch.
     fn fill(&mut self, layout: &BatchLayout, input: &mut [u8], target: &mut [u8]) -> Result<(), String>;
 
-    /// Leaves out the next batches, as many and laid out like that: other ranks have them.
+    /// Skips the next `batches` batches of this layout: they belong to other ranks.
     fn skip(&mut self, batches: u64, layout: &BatchLayout);
 }
 
@@ -32,9 +32,9 @@ pub struct BatchLayout {
     pub input: (Shape, DType),
     /// Shape and type of the target.
     pub target: (Shape, DType),
-    /// Tokens of each sample, where some are shorter than the rows: what stands behind them is padding.
+    /// Tokens of each sample, if some are shorter than the rows: the rest of a row is padding.
     pub lengths: Option<Arc<[u32]>>,
-    /// There is a mask beside the input that says what is padding: see [`Batch::mask`].
+    /// The input comes with a mask that marks padding: see [`Batch::mask`].
     pub masked: bool,
 }
 
@@ -87,7 +87,7 @@ impl BatchLayout {
     }
 }
 
-/// The layouts of streamed batches, by their number from the first on. Copies share what makes them.
+/// The layouts of streamed batches by number, from the first on. Copies share the function that makes them.
 #[derive(Clone)]
 pub enum Layouts {
     /// All are alike.
@@ -97,7 +97,7 @@ pub enum Layouts {
 }
 
 impl Layouts {
-    /// That of batch number `number`.
+    /// The layout of batch number `number`.
     #[must_use]
     pub fn of(&self, number: u64) -> BatchLayout {
         match self {
@@ -107,7 +107,7 @@ impl Layouts {
     }
 }
 
-/// Whether they are known to be the same.
+/// Equal only if both are known to be the same.
 impl PartialEq for Layouts {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
@@ -121,25 +121,25 @@ impl PartialEq for Layouts {
 /// One micro-batch on the device.
 #[derive(Clone, Debug)]
 pub struct Batch {
-    /// What the model gets.
+    /// The model's input.
     pub input: Tensor,
-    /// What its output is compared with: i64, one class per row of logits.
+    /// The target of its output: i64, one class per row of logits.
     pub target: Tensor,
-    /// `attention_mask`, as tokenizers and collators of transformers make it, where the program hands it on: 1 where the input has a
-    /// token, 0 where it is padding; i64, in the shape of the input.
+    /// `attention_mask`, as tokenizers and collators of transformers make it, if the program passes it on: 1 for each token of
+    /// the input, 0 for padding; i64, in the shape of the input.
     pub mask: Option<Tensor>,
-    /// Tokens of each sample, where some are shorter than the rows: what stands behind them is padding, whose targets don't count.
+    /// Tokens of each sample, if some are shorter than the rows: the rest of a row is padding, whose targets don't count.
     pub lengths: Option<Arc<[u32]>>,
 }
 
 impl Batch {
-    /// A batch without padding, and without a mask that says so.
+    /// A batch without padding and without a mask.
     #[must_use]
     pub const fn new(input: Tensor, target: Tensor) -> Self {
         Self { input, target, mask: None, lengths: None }
     }
 
-    /// Equal parts of it, as views of its tensors.
+    /// Equal parts of the batch, as views of its tensors.
     #[must_use]
     pub fn cut(&self, parts: usize) -> Vec<Self> {
         let samples = |tensor: &Tensor| tensor.shape().dims().first().copied().unwrap_or(1) / parts.max(1);
@@ -176,8 +176,8 @@ pub trait Model {
     /// What its ops return.
     fn forward(&self, cx: &mut Context, input: &Tensor, checkpointing: Checkpointing) -> OpResult<Tensor>;
 
-    /// What a stage of a pipeline makes of a micro-batch, whose input are tokens on the first, what the stage before put out on the
-    /// others; all have its mask. Blocks that are checkpointed are counted from the first of the stage.
+    /// The output of a pipeline stage for a micro-batch. The input of the first stage are tokens, of the others the output of the
+    /// stage before; all get the batch's mask. Checkpointed blocks are counted from the first block of the stage.
     ///
     /// # Errors
     /// [`TrainError::Workload`] for a model that can't be cut, and what its ops return.
@@ -191,25 +191,25 @@ pub trait Model {
         Err(TrainError::Workload("this model can't be cut into the stages of a pipeline; use ddp".into()).into())
     }
 
-    /// How stages of a pipeline are made of it, where they can be.
+    /// How the model is cut into pipeline stages, if it can be.
     fn cut(&self) -> Option<Cut> {
         None
     }
 
-    /// Which of its units ask for the same, if their parameters have the same sizes: those of one kind.
+    /// The kind of a unit: units of one kind make the same requests if their parameters have the same sizes.
     fn unit_kind(&self, _unit: usize) -> usize {
         0
     }
 
-    /// A stage keeps this part: what the model has besides parameters, and the part does not need, goes.
+    /// Keeps this part for a stage: drops what the model has besides parameters and the part does not need.
     fn keep_part(&self, _cx: &mut Context, _part: &StagePart) {}
 
-    /// Shape and type of what passes between stages for these tokens; `None` for models of anything else.
+    /// Shape and type of the data between stages for these tokens; `None` for models of other inputs.
     fn stage_input(&self, _tokens: &Tensor) -> Option<(Shape, DType)> {
         None
     }
 
-    /// The loss of what the last stage put out beside the targets of its micro-batch.
+    /// The loss of the last stage's output, given the targets of its micro-batch.
     ///
     /// # Errors
     /// What its ops return.
@@ -217,7 +217,7 @@ pub trait Model {
         cx.cross_entropy(output, &batch.target)
     }
 
-    /// Logits for an input and their loss beside a target: cross-entropy, unless a model has its own.
+    /// Logits for an input, and their loss against the target: cross-entropy, unless a model has its own.
     ///
     /// # Errors
     /// What its ops return.
@@ -229,12 +229,13 @@ pub trait Model {
     }
 }
 
-/// How the program that makes stages of a model does it.
+/// How a program makes stages of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// Modules of its own: blocks before what stands around them, and for the last stage a head whose weight is a clone of the table.
+    /// With modules of its own: blocks before the modules around them, and for the last stage a head whose weight is a clone of
+    /// the table.
     Rebuilt,
-    /// The model itself without the modules of other stages. A head that shares the table's weight keeps it.
+    /// With the model itself, without the modules of other stages. A head that shares the table's weight keeps it.
     Reduced {
         /// The head has the table's weight.
         tied: bool,
@@ -246,17 +247,17 @@ pub enum Cut {
 pub struct StagePart {
     /// Its units: see [`Context::unit`].
     pub units: Range<usize>,
-    /// It has what comes before the units.
+    /// It has the modules before the units.
     pub first: bool,
-    /// It has what comes behind them.
+    /// It has the modules after the units.
     pub last: bool,
 }
 
-/// Two models that are trained against each other; each one's parameters are its own.
+/// Two models that are trained against each other; each has its own parameters.
 pub struct Adversaries {
     /// Makes samples from noise: the target of a batch.
     pub generator: Rc<dyn Model>,
-    /// Tells made samples from real ones: one logit per sample.
+    /// Tells generated samples from real ones: one logit per sample.
     pub discriminator: Rc<dyn Model>,
     /// How many parameters the generator has; they were made first.
     pub generator_parameters: usize,
@@ -265,19 +266,19 @@ pub struct Adversaries {
 /// The outcome of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// The loss; `None` where nothing computes one.
+    /// The loss; `None` if the device computes none.
     pub loss: Option<f32>,
     /// An overflow kept the optimizer from running.
     pub skipped: bool,
-    /// Bytes allocated when the work was done and its result alive, where that is no training.
+    /// Bytes allocated when the work is done and its result alive, for steps that don't train.
     pub allocated: Option<Bytes>,
     /// Bytes of that result.
     pub output: Option<Bytes>,
 }
 
-/// A step that is no training: inference, or bare allocations.
+/// A step that does not train: inference, or bare allocations.
 pub trait Routine {
-    /// Makes what it keeps between steps under this configuration, before the first of them: its inputs.
+    /// Makes its inputs, which it keeps between steps, before the first step under this configuration.
     ///
     /// # Errors
     /// Out of memory, a failed copy.
@@ -289,10 +290,10 @@ pub trait Routine {
     /// Runs step number `step`.
     ///
     /// # Errors
-    /// What its ops return. What it holds between steps stays as it was.
+    /// What its ops return. What it keeps between steps stays unchanged.
     fn step(&mut self, cx: &mut Context, config: &Config, step: u64) -> OpResult<Outcome>;
 
-    /// Lets go of everything it holds between steps: after a failed step, and when the configuration changes.
+    /// Drops everything that it keeps between steps: after a failed step, and when the configuration changes.
     fn reset(&mut self);
 }
 
@@ -300,15 +301,15 @@ pub trait Routine {
 pub enum Task {
     /// Forward, cross-entropy, backward, optimizer.
     Supervised(Rc<dyn Model>),
-    /// Discriminator and generator in turns, an optimizer each.
+    /// Discriminator and generator in turns, with an optimizer each.
     Adversarial(Adversaries),
-    /// Something of its own.
+    /// A step of the workload's own.
     Routine(Box<dyn Routine>),
 }
 
 /// A model, its weights and its data.
 pub trait Workload {
-    /// `gpt-mini`.
+    /// Its name: `gpt-mini`.
     fn name(&self) -> &str;
 
     /// Makes the parameters, in order, and gives them their first values.
@@ -323,16 +324,16 @@ pub trait Workload {
     /// Out of memory, a failed copy.
     fn resident_batches(&self, cx: &mut Context, samples: usize) -> OpResult<Vec<Batch>>;
 
-    /// Batch number `batch` (of four) of `samples`, newly made on the device for step number `step`.
+    /// Batch number `batch` (of four) of `samples`, made on the device for step number `step`.
     ///
     /// # Errors
     /// Out of memory, a failed copy.
     fn fresh_batch(&self, cx: &mut Context, batch: u32, samples: usize, step: u64) -> OpResult<Batch>;
 
-    /// The tensors of streamed batches of `samples`.
+    /// The layouts of streamed batches of `samples`.
     fn batch_layouts(&self, samples: usize) -> Layouts;
 
-    /// What makes streamed batches, on the loader thread.
+    /// The source of streamed batches, for the loader thread.
     ///
     /// # Errors
     /// [`TrainError::Data`].
@@ -341,22 +342,22 @@ pub trait Workload {
     /// Tokens (language models) or 1 (others) in one sample.
     fn items_per_sample(&self) -> usize;
 
-    /// Samples of a micro-batch at least: batch norm has no variance of one value per channel.
+    /// The fewest samples of a micro-batch: batch norm has no variance of one value per channel.
     fn least_micro_batch(&self) -> usize {
         1
     }
 
-    /// Whether programs can pass a mask of padding along with a batch of its ([`Config::attention_mask`]).
+    /// Whether programs can pass a mask of padding with its batches ([`Config::attention_mask`]).
     fn takes_attention_mask(&self) -> bool {
         false
     }
 
-    /// Whether its linear layers can be converted to products in 8 bits ([`Config::float8`]).
+    /// Whether its linear layers can be converted to 8-bit products ([`Config::float8`]).
     fn takes_float8(&self) -> bool {
         false
     }
 
-    /// After every so many steps the model writes a piece of text.
+    /// The number of steps after which the model writes a piece of text.
     fn writes_every(&self) -> Option<u64> {
         None
     }

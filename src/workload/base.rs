@@ -1,18 +1,18 @@
-//! A linear layer that may lie beneath an adapter: its weight is whole, or in 4 bits.
+//! A linear layer that may have an adapter: its weight is unquantised, or in 4 bits.
 
 use super::four_bit::FourBitLinear;
 use super::modules::Linear;
 use super::parameters::Parameters;
 use vramlab_train::{Context, OpResult, Repeatable, Tensor};
 
-/// What stands beside an adapter.
+/// The layer under an adapter.
 pub(super) enum Base {
     Whole(Box<Linear>),
     FourBit(Box<FourBitLinear>),
 }
 
 impl Base {
-    /// A layer without a bias, in 4 bits where those of the model are.
+    /// A layer without a bias, in 4 bits if the model's layers are.
     pub fn plain(cx: &mut Context, all: &mut Parameters, name: &str, ends: [usize; 2]) -> OpResult<Self> {
         Ok(match all.quantization() {
             Some(quantization) => Self::FourBit(Box::new(FourBitLinear::plain(cx, all, name, ends, quantization))),
@@ -28,7 +28,7 @@ impl Base {
         })
     }
 
-    /// `Conv1D` of transformers, which is always whole.
+    /// `Conv1D` of transformers, which is never quantised.
     pub fn conv1d(cx: &mut Context, all: &mut Parameters, name: &str, ends: [usize; 2]) -> OpResult<Self> {
         Ok(Self::Whole(Box::new(Linear::conv1d(cx, all, name, ends)?)))
     }
@@ -48,7 +48,7 @@ impl Base {
         }
     }
 
-    /// What it makes where no adapter stands beside it: a whole weight may have been converted to 8 bits.
+    /// The output if there is no adapter: an unquantised weight may have been converted to 8 bits.
     pub fn converted_forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
         match self {
             Self::Whole(linear) => linear.converted_forward(cx, input),
@@ -56,7 +56,7 @@ impl Base {
         }
     }
 
-    /// Its weight as a matrix, unpacked where it is in 4 bits.
+    /// The weight as a matrix, unpacked if it is in 4 bits.
     pub fn weight(&self, cx: &mut Context) -> OpResult<Tensor> {
         match self {
             Self::Whole(linear) => Ok(linear.weight().clone()),
@@ -64,7 +64,7 @@ impl Base {
         }
     }
 
-    /// The parameter that its weight is.
+    /// The parameter of its weight.
     pub fn parameter(&self) -> &Tensor {
         match self {
             Self::Whole(linear) => linear.weight(),

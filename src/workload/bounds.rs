@@ -1,7 +1,7 @@
 //! The bounds of sizes.
 //!
-//! They lie far above use, and so far below 2⁶⁴ that a size of one sample, times a batch, times the bytes of an element
-//! can be computed. What is within them and still does not fit is refused where memory is asked for.
+//! They lie far above use, and so far below 2⁶⁴ that the product of a sample's size, a batch and the bytes of an
+//! element can be computed. Sizes within them that don't fit into memory are refused when memory is requested.
 
 use vramlab_user_input::Within;
 
@@ -9,12 +9,12 @@ use vramlab_user_input::Within;
 pub type Extent = Within<1, { 1 << 24 }>;
 /// Elements of padding.
 pub type Padding = Within<0, { 1 << 24 }>;
-/// Layers after each other: ten times as many as the deepest nets have.
+/// Consecutive layers: ten times as many as the deepest nets have.
 pub type Repeats = Within<1, 10_000>;
-/// Samples of a step, or parts that it is cut into.
+/// Samples of a step, or the parts it is cut into.
 pub type BatchSize = Within<1, { 1 << 22 }>;
 
-/// Elements of one sample, on its way through a model, that no model may exceed: more than any device holds.
+/// The most elements that one sample may have anywhere in a model: more than any device holds.
 pub(super) const MOST_OF_A_SAMPLE: usize = 1 << 36;
 
 #[cfg(test)]

@@ -70,7 +70,7 @@ impl Catalog {
         self.0.names()
     }
 
-    /// What of the user's folder is no workload, and why.
+    /// Files of the user's folder that are no workloads, with the reasons.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.0.warnings_of(|name| self.entry(name))
@@ -99,8 +99,8 @@ impl Catalog {
 }
 
 impl Catalog {
-    /// Where in a user's own file of that name the reason stands why its sizes or layers make no model; `None` for a workload
-    /// that is not the user's.
+    /// Where in a user's own file of that name the sizes or layers are that make no model; `None` for a workload that is not
+    /// the user's.
     #[must_use]
     pub fn place(&self, name: &str, error: &CatalogError) -> Option<TextPosition> {
         if !self.is_users_own(name) || !matches!(error, CatalogError::Sizes(_) | CatalogError::Data(_)) {

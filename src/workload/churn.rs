@@ -23,17 +23,17 @@ pub struct ChurnSizes {
     pub count: Within<1, 1_000_000>,
     /// The largest request, in MiB; sizes are log-uniform from one byte to this.
     pub largest_mib: Within<1, { 1 << 20 }>,
-    /// Tensors that are alive at once; when there are more, a random one goes.
+    /// Tensors that are alive at once; when there are more, a random one is freed.
     pub kept: TensorCount,
-    /// Tensors beside those that stay for long: one of every eight requests, the oldest goes first.
+    /// Long-lived tensors besides those: one of every eight requests; the oldest is freed first.
     #[serde(default)]
     pub kept_long: TensorCount,
 }
 
-/// Tensors that a churn keeps.
+/// Number of tensors that a churn keeps.
 pub type TensorCount = Within<0, 100_000>;
 
-/// One of so many requests is kept long.
+/// One of this many requests lives long.
 const LONG_LIVED: usize = 8;
 
 /// The workload without a model.

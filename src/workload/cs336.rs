@@ -1,5 +1,5 @@
-//! The transformer of Stanford's CS336 (`BasicsTransformerLM`): its modules and its forward pass with the course's own variables, as
-//! what they hold lives as long.
+//! The transformer of Stanford's CS336 (`BasicsTransformerLM`): its modules and its forward pass with the course's own variables,
+//! which keep their tensors alive as long.
 
 use std::rc::Rc;
 
@@ -24,7 +24,7 @@ const THETA: f32 = 10_000.0;
 /// Sizes of the course's model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cs336Sizes {
-    /// Tokens that it knows.
+    /// Size of the vocabulary.
     pub vocab: Extent,
     /// Positions that it has tables for.
     pub context: Extent,
@@ -41,7 +41,7 @@ pub struct Cs336Sizes {
 }
 
 impl Cs336Sizes {
-    /// Those of the workload `name`, whose MLP has `hidden` channels inside, or four times the width.
+    /// The sizes of the workload `name`; its MLP has `hidden` channels, or four times the width.
     pub(super) fn of(name: &str, sizes: Sizes, hidden: Option<Extent>) -> Result<Self, CatalogError> {
         let known = [Size::Layers, Size::Width, Size::Heads, Size::Seq, Size::Context, Size::Vocab];
         let checked = sizes.only(name, &known)?;
@@ -72,10 +72,10 @@ pub struct Cs336 {
 }
 
 impl Cs336 {
-    /// The course's model, which reads `data`; `seed` decides what is random in it.
+    /// The course's model, trained on `data`; `seed` decides everything random in it.
     ///
     /// # Errors
-    /// [`TrainError::Workload`]: which size makes no model, or what it can't learn from.
+    /// [`TrainError::Workload`]: a size with which there is no model, or data that it can't learn from.
     pub fn new(name: &str, sizes: Cs336Sizes, data: Data, seed: u64) -> Result<Self, TrainError> {
         let refused = |text: String| Err(TrainError::Workload(text));
         let Cs336Sizes { vocab, context, seq, width, heads, .. } = sizes;
@@ -196,7 +196,7 @@ impl CosineTable {
         Ok(Self { both, context, half })
     }
 
-    /// Those of the first `rows` positions.
+    /// Cosines and sines of the first `rows` positions.
     fn of(&self, rows: usize) -> [Tensor; 2] {
         let shape = Shape::new(&[rows, self.half]);
         [0, self.context * self.half].map(|start| self.both.window(shape, start))
@@ -238,7 +238,7 @@ struct SwiGlu {
 
 impl SwiGlu {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
-        // What goes into a function is an argument: it lives until that has returned.
+        // The argument of a function lives until it has returned.
         let product = {
             let activated = {
                 let gate = self.w1.forward(cx, input)?;
@@ -312,7 +312,7 @@ impl Repeatable for Block {
 struct LanguageModel {
     embedding: (NameId, Tensor),
     layers: Vec<Rc<Block>>,
-    /// By layer, its number among what can be wrapped by itself.
+    /// The number of each layer among the units that can be wrapped.
     units: Vec<usize>,
     norm: CourseNorm,
     head: CourseLinear,
@@ -321,7 +321,7 @@ struct LanguageModel {
 impl LanguageModel {
     fn make(cx: &mut Context, all: &mut Parameters, sizes: Cs336Sizes) -> OpResult<Self> {
         let (vocab, width) = (sizes.vocab.get(), sizes.width.get());
-        // What sharded gradients of transposed views ask for is known of no program.
+        // No program shows what sharded gradients of transposed views request.
         cx.need_whole_weights("CS336's model");
         let table = all.weight(cx, "token_embeddings.weight", &[vocab, width])?;
         let embedding = (cx.memory().name("token_embeddings"), table);

@@ -15,11 +15,11 @@ use vramlab_train::{BatchLayout, DataPath, Layouts, Shape};
 pub enum Data {
     /// The four reference batches, kept on the device.
     Reference,
-    /// The same four, made anew on the device in every step.
+    /// The same four, made again on the device in every step.
     Fresh,
-    /// The same four, kept in host memory and copied when their turn comes.
+    /// The same four, kept in host memory and copied when needed.
     Host,
-    /// The same four, brought to the device anew each time, ahead of their turn where memory is page-locked.
+    /// The same four, copied to the device each time, ahead of use if memory is page-locked.
     Streamed,
     /// Random windows of a text.
     Text(Text),
@@ -28,7 +28,7 @@ pub enum Data {
 }
 
 impl Data {
-    /// The way that its batches take.
+    /// The data path of its batches.
     #[must_use]
     pub const fn path(&self) -> DataPath {
         match self {
@@ -39,7 +39,7 @@ impl Data {
         }
     }
 
-    /// The layouts of its streamed batches of tokens: `samples` of `rows` each, unless it says how long each one's are.
+    /// The layouts of its streamed batches of tokens: `samples` of `rows` each, unless the data say how long each one is.
     #[must_use]
     pub(super) fn token_layouts(&self, samples: usize, rows: usize) -> Layouts {
         let layout = |samples: usize, rows: usize| {
@@ -56,7 +56,7 @@ impl Data {
         }))
     }
 
-    /// Tokens of a sample on average, which are as many as `rows` unless it says how long each is.
+    /// Average tokens of a sample: `rows`, unless the data say how long each sample is.
     #[must_use]
     pub(super) fn mean_length(&self, rows: usize) -> usize {
         match self {
@@ -66,7 +66,7 @@ impl Data {
     }
 }
 
-/// What a workload trains on unless somebody says otherwise.
+/// What a workload trains on by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DataKind {
@@ -74,12 +74,12 @@ pub enum DataKind {
     Text,
     /// The reference batches, streamed.
     Synthetic,
-    /// The reference batches, made anew on the device.
+    /// The reference batches, made again on the device for each step.
     Fresh,
 }
 
 impl DataKind {
-    /// The data themselves: the text is vramlab's own source.
+    /// The data of this kind: the text is vramlab's own source.
     #[must_use]
     pub fn data(self) -> Data {
         match self {

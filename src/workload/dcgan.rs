@@ -25,13 +25,13 @@ pub struct Dcgan {
 const COLOURS: usize = 3;
 /// Rows and columns of an image.
 const IMAGE: usize = 64;
-/// Values that an image is made from.
+/// Elements of the noise that an image is made from.
 const NOISE: usize = 100;
-/// What is left of negative values in the discriminator.
+/// The factor on negative values in the discriminator.
 const SLOPE: f32 = 0.2;
 
 impl Dcgan {
-    /// A workload whose largest images have `width` channels in both nets, and the smallest eight times as many.
+    /// A workload whose largest images have `width` channels in both nets, and whose smallest have eight times as many.
     #[must_use]
     pub fn new(name: &str, width: Extent) -> Self {
         Self { name: name.into(), width: width.get() }
@@ -74,7 +74,7 @@ impl Dcgan {
     }
 }
 
-/// A function of every element.
+/// An elementwise function.
 #[derive(Clone, Copy)]
 enum Function {
     Relu,
@@ -89,7 +89,7 @@ enum NetModule {
 }
 
 impl NetModule {
-    /// What is left of negative values, where that is all that it does.
+    /// The factor on negative values, if the function does nothing else.
     const fn slope(&self) -> Option<f32> {
         match self {
             Self::Function(_, Function::Relu) => Some(0.0),
@@ -132,7 +132,7 @@ impl Model for NetSequence {
     }
 }
 
-/// Makes a net's modules, which are called by their places.
+/// Makes a net's modules, which are named by their indices.
 struct NetMaker<'a> {
     cx: &'a mut Context,
     parameters: Parameters,

@@ -1,4 +1,4 @@
-//! DoRA as peft makes it: beside LoRA, the length of each row of the adapted weight is trained by itself.
+//! DoRA as in peft: beside LoRA, the length of each row of the adapted weight is trained separately.
 
 use super::base::Base;
 use super::modules::Linear;
@@ -7,7 +7,7 @@ use vramlab_device::DType;
 use vramlab_model::NameId;
 use vramlab_train::{Context, DetachedGraph, OpResult, Repeatable, Tensor};
 
-/// The two matrices of an adapter, and what their product is multiplied by.
+/// The two matrices of an adapter, and the factor on their product.
 #[derive(Clone, Copy)]
 pub(super) struct LowRank<'a> {
     pub a: &'a Linear,
@@ -22,7 +22,7 @@ pub(super) struct Magnitude {
 }
 
 impl Magnitude {
-    /// Of the layer `base` beside `adapter`: the lengths that the rows have now.
+    /// The magnitudes for the layer `base` with `adapter`: the current lengths of the rows.
     pub fn make(
         cx: &mut Context,
         all: &mut Parameters,
@@ -33,7 +33,7 @@ impl Magnitude {
         cx.need_whole_weights("DoRA");
         all.settle(cx)?;
         let norms = {
-            // A layer in 4 bits is copied as a whole first.
+            // A layer in 4 bits is first copied as a whole.
             let _copies = match base {
                 Base::Whole(_) => Vec::new(),
                 Base::FourBit(linear) => cx.copy_of_four_bit(linear.weight(), linear.bias())?,
@@ -71,7 +71,7 @@ impl Magnitude {
         cx.row_norms(&sum)
     }
 
-    /// What is added to the output of `base`: that `output` itself is scaled, or where dropout has changed `x`, another one.
+    /// The addition to the output of `base`: `output` itself, scaled, or another output if dropout has changed `x`.
     pub fn forward(
         &self,
         cx: &mut Context,
@@ -93,7 +93,7 @@ impl Magnitude {
         adapter: LowRank<'_>,
     ) -> OpResult<Tensor> {
         let LowRank { a, b, scaling } = adapter;
-        // Backward takes the lengths for constants: nothing goes back through them.
+        // Backward treats the lengths as constants: no gradient passes through them.
         let mut aside = DetachedGraph::default();
         let change = {
             let identity = cx.identity(a.sizes()[1], a.dtype())?;

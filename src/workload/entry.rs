@@ -1,4 +1,4 @@
-//! One workload's file: which model it has, on what it trains.
+//! A workload's file: its model and its data.
 
 use serde::Deserialize;
 
@@ -43,7 +43,7 @@ pub enum Architecture {
     Vit,
 }
 
-/// What workloads have in common, for a list of them.
+/// Kinds of workloads, for a list of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WorkloadGroup {
     /// They read tokens.
@@ -102,7 +102,7 @@ pub struct WorkloadEntry {
     /// Its sizes.
     #[serde(default)]
     pub sizes: Sizes,
-    /// Channels within the MLPs of CS336's model, where they are not four times its width (`d_ff`).
+    /// Channels of the MLPs in CS336's model, if not four times its width (`d_ff`).
     #[serde(default)]
     pub hidden: Option<Extent>,
     /// Its learning rates.
@@ -114,12 +114,12 @@ pub struct WorkloadEntry {
     /// Positions of a sample, step after step.
     #[serde(default)]
     pub lengths: Vec<Extent>,
-    /// What a model of listed layers reads.
+    /// The input of a model of listed layers.
     pub input: Option<Input>,
     /// The layers of such a model.
     #[serde(default)]
     pub layers: Vec<Layer>,
-    /// How far the first weights of such a model spread.
+    /// The spread of such a model's first weights.
     pub weights: Option<Spread>,
     /// Sizes of a churn.
     pub churn: Option<ChurnSizes>,
@@ -130,7 +130,7 @@ pub struct WorkloadEntry {
 }
 
 impl WorkloadEntry {
-    /// Its place in a list.
+    /// Its kind in a list.
     #[must_use]
     pub fn group(&self) -> WorkloadGroup {
         match (self.model, self.input) {
@@ -144,7 +144,7 @@ impl WorkloadEntry {
         }
     }
 
-    /// Positions of a sample of tokens, with `sizes` over its own; none for other samples.
+    /// Positions of a sample of tokens, with `sizes` over its own; `None` for other samples.
     #[must_use]
     pub fn sequence(&self, sizes: Sizes) -> Option<usize> {
         match (self.model, self.input) {
@@ -156,7 +156,7 @@ impl WorkloadEntry {
         }
     }
 
-    /// A `config.json` of Hugging Face as a workload: one sample a step, of 2,048 positions, or of all that have embeddings.
+    /// A `config.json` of Hugging Face as a workload: one sample per step, of 2,048 positions, or of all positions with embeddings.
     #[must_use]
     pub fn of_config(name: &str, config: ModelConfig) -> Self {
         let most = config.learned_positions().unwrap_or(usize::MAX);
@@ -182,7 +182,7 @@ impl WorkloadEntry {
         }
     }
 
-    /// Whether programs that train it on `data` usually pass a mask of padding: collators of transformers make one where samples
+    /// Whether programs that train it on `data` usually pass a mask of padding: transformers' collators make one if samples
     /// differ in length.
     #[must_use]
     pub fn passes_attention_mask(&self, data: &Data) -> bool {
@@ -196,19 +196,19 @@ impl WorkloadEntry {
         self.lora.is_some_and(|lora| lora.quantization.is_some() || named())
     }
 
-    /// Whether its attention is written op by op, whatever is asked for.
+    /// Whether its attention always runs op by op.
     #[must_use]
     pub fn attends_eagerly(&self) -> bool {
         self.config.as_ref().is_some_and(ModelConfig::attends_eagerly)
     }
 
-    /// Whether listed layers have attention among them.
+    /// Whether its listed layers contain attention.
     #[must_use]
     pub fn has_attention(&self) -> bool {
         self.layers.iter().any(|layer| layer.kind.has_attention())
     }
 
-    /// Whether listed layers have blocks among them.
+    /// Whether its listed layers contain blocks.
     #[must_use]
     pub fn has_blocks(&self) -> bool {
         self.layers.iter().any(|layer| layer.kind.is_block())
@@ -258,7 +258,7 @@ impl WorkloadEntry {
         Ok(Box::new(model.with_data(data, seed)?.with_lengths(lengths)?))
     }
 
-    /// Lengths, packed into the rows that the model has where they are packed.
+    /// Lengths; if they are packed, into rows of the model's length.
     #[must_use]
     pub fn packed(&self, lengths: Lengths, sizes: Sizes) -> Lengths {
         let row = self.sequence(sizes).and_then(|row| u32::try_from(row).ok());

@@ -36,7 +36,7 @@ impl FourBitLinear {
         quantization: Quantization,
     ) -> OpResult<Self> {
         if cx.shards_parameters() && all.dtype() != quantization.compute {
-            // The forward pass would put biases in the type of products in the place of what was gathered.
+            // The forward pass would replace the gathered biases by biases in the type of products.
             let (is, needed) = (all.dtype().label(), quantization.compute.label());
             let text = format!(
                 "biases of layers in 4 bits are sharded in the type of their products alone, which is {needed}, and weights are {is}; change one of them"
@@ -63,7 +63,7 @@ impl FourBitLinear {
         self.bias.as_ref().map(|(_, bias)| bias)
     }
 
-    /// The product in the type for that, cast back to the type of the input.
+    /// The product in its compute type, cast back to the type of the input.
     pub fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
         let bias = self.bias.as_ref().map(|(_, bias)| bias);
         let parameters = std::iter::once(self.weight.packed()).chain(bias);
@@ -74,7 +74,7 @@ impl FourBitLinear {
                     false => cx.cast(input, self.compute, "input in the type of products")?,
                 };
                 if let Some((name, bias)) = &self.bias {
-                    // It keeps that type from the first forward on.
+                    // The bias keeps that type from the first forward on.
                     cx.convert(bias, self.compute, name)?;
                 }
                 let output = cx.linear_4bit(&x, &self.weight, bias)?;

@@ -1,8 +1,8 @@
 //! Weights and data from an integer hash, so that any program can rebuild them bit for bit.
 //!
-//! The numbers are computed on the host. The device is asked for the blocks that the reference asks for when it computes them
-//! there, in the same order, so that what the allocator has cached before the first step is the same. Where these do not fit, the
-//! values come from the host, as a model's do that is made there and moved: whether a model fits is no matter of this hash.
+//! The numbers are computed on the host. The device gets the requests of the reference, which computes them there, in the same
+//! order, so that the allocator has cached the same before the first step. If these blocks do not fit, the values come from the
+//! host, as for a model that is made there and moved: this hash does not decide whether a model fits.
 
 use vramlab_allocator::units::{Bytes, StreamId};
 use vramlab_device::{DType, ProgramStart};
@@ -25,7 +25,7 @@ pub fn unit(seed: u32, index: u32) -> f64 {
     f64::from(lowbias32(index.wrapping_add(seed.wrapping_mul(0x9E37_79B9)))) / 4_294_967_296.0
 }
 
-/// Element `index` of the sequence `seed`: sequences begin again after 2³² elements.
+/// Element `index` of the sequence `seed`: a sequence repeats after 2³² elements.
 #[expect(clippy::cast_possible_truncation, reason = "the hash counts in 32 bits")]
 pub(super) fn unit_at(seed: u32, index: usize) -> f64 {
     unit(seed, index as u32)
@@ -37,13 +37,13 @@ fn signed_at(seed: u32, index: usize) -> f32 {
     (2.0 * unit_at(seed, index) - 1.0) as f32
 }
 
-/// The same as a whole number below `bound`.
+/// The same as an integer below `bound`.
 #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "classes and tokens are small")]
 fn below_at(seed: u32, index: usize, bound: usize) -> i64 {
     (unit_at(seed, index) * bound as f64).floor() as i64
 }
 
-/// Of samples of `rows + 1` tokens each, element `index` of all but the last of a sample, or of all but the first.
+/// For samples of `rows + 1` tokens each: element `index` of all but the last token of a sample, or of all but the first.
 fn token_at(batch: u32, index: usize, [rows, vocabulary]: [usize; 2], by: usize) -> i64 {
     below_at(4000 + batch, index / rows * (rows + 1) + index % rows + by, vocabulary)
 }
@@ -55,14 +55,14 @@ fn put_f32(first: usize, bytes: &mut [u8], value: impl Fn(usize) -> f32) {
     }
 }
 
-/// The same for whole numbers.
+/// The same for integers.
 fn put_i64(first: usize, bytes: &mut [u8], value: impl Fn(usize) -> i64) {
     for (i, bytes) in bytes.as_chunks_mut().0.iter_mut().enumerate() {
         *bytes = value(first + i).to_le_bytes();
     }
 }
 
-/// Asks for the blocks of the reference computation, one live at a time or three.
+/// Requests the blocks of the reference computation, with one or three alive at a time.
 pub(super) struct Chain<'a> {
     cx: &'a Context,
     n: usize,
@@ -71,9 +71,9 @@ pub(super) struct Chain<'a> {
     on_device: bool,
 }
 
-/// Elements of a chain whose blocks are always asked for: all of them together are a segment or two.
+/// Chains up to this many elements always request their blocks: together they take a segment or two.
 const SMALL: usize = 1 << 16;
-/// Bytes of an element that a chain has live at most, and what segments may lose beside them.
+/// Bytes per element that a chain has alive at most, with a margin for what segments waste.
 const CHAIN: u64 = 24;
 const LOST: Bytes = Bytes::mib(32);
 
@@ -94,7 +94,7 @@ impl<'a> Chain<'a> {
         Ok(self)
     }
 
-    /// `x ^ (x >> n)`: two blocks, then the old `x` goes.
+    /// `x ^ (x >> n)`: two blocks, then the old `x` is freed.
     fn shift_and_mix(mut self) -> OpResult<Self> {
         let shifted = self.block(DType::I64)?;
         let mixed = self.block(DType::I64)?;
@@ -103,7 +103,7 @@ impl<'a> Chain<'a> {
         Ok(self)
     }
 
-    /// `(x · c) & mask`: two blocks, then the old `x` goes.
+    /// `(x · c) & mask`: two blocks, then the old `x` is freed.
     fn multiply_and_mask(self) -> OpResult<Self> {
         self.shift_and_mix()
     }
@@ -126,7 +126,7 @@ impl<'a> Chain<'a> {
     }
 }
 
-/// Writes a value for each element, by its number; a simulated device has no use for them.
+/// Writes a value for each element, by its number; a simulated device skips it.
 fn write_f32(cx: &Context, tensor: &Tensor, value: impl Fn(usize) -> f32 + Sync) -> OpResult<()> {
     if !cx.memory().holds_bytes() {
         return Ok(());
@@ -151,7 +151,7 @@ pub(super) fn write_float(cx: &Context, tensor: &Tensor, value: impl Fn(usize) -
     })
 }
 
-/// The same for whole numbers.
+/// The same for integers.
 fn write_i64(cx: &Context, tensor: &Tensor, value: impl Fn(usize) -> i64) -> OpResult<()> {
     if !cx.memory().holds_bytes() {
         return Ok(());
@@ -196,7 +196,7 @@ pub(super) fn labelled(cx: &Context, b: u32, shape: Shape, classes: usize) -> Op
 pub(super) fn tokens(cx: &Context, b: u32, samples: usize, rows: usize, vocabulary: usize) -> OpResult<Batch> {
     let chain = Chain::new(cx, samples * (rows + 1)).unit()?.then(DType::F64)?.then(DType::F64)?.then(DType::I64)?;
     if samples == 1 {
-        // Both halves of a single row are contiguous as they lie: two views, no copies.
+        // With a single row both halves are already contiguous: two views, no copies.
         let row = match chain.last.clone() {
             Some(row) => row,
             None => input(cx, Shape::new(&[rows + 1]), DType::I64, "batch")?,
@@ -216,7 +216,7 @@ pub(super) fn tokens(cx: &Context, b: u32, samples: usize, rows: usize, vocabula
     Ok(Batch::new(inputs, targets))
 }
 
-/// Token batch `b` as it is moved from the host.
+/// Token batch `b`, moved from the host.
 pub(super) fn moved_tokens(cx: &Context, b: u32, samples: usize, rows: usize, vocabulary: usize) -> OpResult<Batch> {
     let shape = Shape::new(&[samples, rows]);
     let tokens = |name, by| {
@@ -227,7 +227,7 @@ pub(super) fn moved_tokens(cx: &Context, b: u32, samples: usize, rows: usize, vo
     Ok(Batch::new(tokens("batch input", 0)?, tokens("batch target", 1)?))
 }
 
-/// Token batch `b` whose labels are its own tokens, copied from the host. A mask of padding says that there is none.
+/// Token batch `b` with its own tokens as labels, copied from the host. Its mask of padding marks none.
 pub(super) fn own_tokens(cx: &Context, b: u32, samples: usize, rows: usize, vocabulary: usize) -> OpResult<Batch> {
     let shape = Shape::new(&[samples, rows]);
     let tokens = |name| {
@@ -245,7 +245,7 @@ pub(super) fn own_tokens(cx: &Context, b: u32, samples: usize, rows: usize, voca
     Ok(Batch { mask, ..Batch::new(of_input, tokens("batch labels")?) })
 }
 
-/// The four batches of a kind that `make` makes by number.
+/// Four batches of a kind, made by `make` from their numbers.
 pub(super) fn four(mut make: impl FnMut(u32) -> OpResult<Batch>) -> OpResult<Vec<Batch>> {
     (0..4).map(&mut make).collect()
 }
@@ -253,7 +253,7 @@ pub(super) fn four(mut make: impl FnMut(u32) -> OpResult<Batch>) -> OpResult<Vec
 /// Makes reference batch `b` where it is wanted: input and target.
 type MakeBatch = Box<dyn Fn(u32, &BatchLayout, &mut [u8], &mut [u8]) + Send>;
 
-/// The four reference batches over and over, for the loader thread. None is kept: memory for batches is the loader's.
+/// The four reference batches repeated, for the loader thread. None is kept: the loader has the memory for batches.
 pub(super) struct Cycle {
     make: MakeBatch,
     next: u32,
@@ -298,7 +298,7 @@ impl BatchSource for Cycle {
     }
 
     fn skip(&mut self, batches: u64, _: &BatchLayout) {
-        // Four batches in turns.
+        // The four batches repeat.
         self.next = self.next.wrapping_add((batches % 4) as u32);
     }
 }

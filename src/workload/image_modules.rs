@@ -1,4 +1,4 @@
-//! The modules that nets for images are made of: convolutions and batch norm.
+//! The modules of image nets: convolutions and batch norm.
 
 use vramlab_device::DType;
 use vramlab_model::NameId;
@@ -6,7 +6,7 @@ use vramlab_train::{Context, OpResult, Repeatable, RunningStatistics, Shape, Ten
 
 use super::parameters::Parameters;
 
-/// Which way a convolution leads.
+/// The direction of a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     /// From an image to windows of it.
@@ -18,7 +18,7 @@ pub(super) enum Direction {
 /// Windows of a convolution: side, stride, padding.
 pub(super) type KernelWindow = [usize; 3];
 
-/// A convolution, without a bias unless it gets one.
+/// A convolution, by default without a bias.
 pub(super) struct Convolution {
     scope: NameId,
     weight: Tensor,
@@ -140,7 +140,7 @@ impl Repeatable for Patches {
         let patches = self.convolution.forward(cx, image)?;
         let rows = cx.pixels_as_rows(&patches);
         let sum = cx.with_parameters([&self.positions], |cx| cx.add(&rows, &self.positions))?;
-        // The reference's forward calls it `x`, to its end.
+        // The reference's forward holds it in `x` to its end.
         cx.keep_local(sum.clone());
         Ok(sum)
     }

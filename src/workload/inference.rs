@@ -1,4 +1,4 @@
-//! Inference: a model's forward pass without training, in the ways in which people run it.
+//! Inference: a model's forward pass without training, in the usual ways.
 
 mod generate;
 
@@ -19,9 +19,9 @@ pub enum InferenceMode {
     NoGrad,
     /// `model.eval()` under `torch.inference_mode()`: the same memory.
     InferenceMode,
-    /// `model.eval()` alone: the whole graph is built and kept as long as the output.
+    /// `model.eval()` alone: the whole graph is built and lives as long as the output.
     Eval,
-    /// A model in training mode, without backward: the graph, and batch norm follows the batch.
+    /// A model in training mode, without backward: the graph is built, and batch norm uses the batch's statistics.
     Train,
     /// A language model writes token after token, under `torch.no_grad()`.
     Generate(Generation),
@@ -46,7 +46,7 @@ impl InferenceMode {
 pub struct Generation {
     /// Tokens that it writes after a prompt; prompt and text fill the model's sequence.
     pub new_tokens: usize,
-    /// Keys and values are kept in tensors as long as the sequence, made once, instead of growing ones.
+    /// Keys and values are kept in tensors of the sequence's length, made once, instead of growing ones.
     pub preallocated: bool,
 }
 
@@ -58,9 +58,9 @@ pub enum Models {
     One,
     /// Two, on the device together.
     Together,
-    /// Two, of which the second has the first one's parameters.
+    /// Two; the second shares the first one's parameters.
     Shared,
-    /// Two, each made for its turn and dropped after it.
+    /// Two, each made when needed and dropped afterwards.
     InTurn,
 }
 
@@ -105,7 +105,7 @@ impl Workload for Inference {
             passes.models.push(model(&*self.trained, cx)?);
         }
         if self.plan.models == Models::Shared {
-            // A second module whose parameters are the first one's is another way to the same tensors.
+            // A second module with the first one's parameters refers to the same tensors.
             let second = passes.models.first().map(Rc::clone);
             passes.models.extend(second);
         }
@@ -150,13 +150,13 @@ fn model(workload: &dyn Workload, cx: &mut Context) -> OpResult<Rc<dyn Model>> {
 struct Passes {
     trained: Rc<dyn Workload>,
     plan: InferencePlan,
-    /// Those that stay on the device.
+    /// The models that stay on the device.
     models: Vec<Rc<dyn Model>>,
     input: Option<Tensor>,
 }
 
 impl Passes {
-    /// Makes the input, then halves what there is, as a program does that loads before it calls `half()`.
+    /// Makes the input, then converts everything to fp16, as a program that loads before it calls `half()`.
     fn make_input(&mut self, cx: &mut Context, samples: usize) -> OpResult<Tensor> {
         self.input = None;
         let Batch { input, target, .. } = self.trained.fresh_batch(cx, 0, samples, 0)?;
@@ -194,7 +194,7 @@ impl Passes {
         }
         if self.plan.models == Models::InTurn {
             for _ in 0..2 {
-                // The last one's output goes with the model that follows it.
+                // The last output is freed with the model that follows it.
                 outputs.clear();
                 cx.drop_graph();
                 cx.drop_model();

@@ -1,4 +1,4 @@
-//! The modules that Llama and its kin share, as transformers writes them.
+//! The modules that Llama and similar models share, as transformers writes them.
 
 use vramlab_device::DType;
 use vramlab_model::NameId;
@@ -7,23 +7,23 @@ use vramlab_train::{Context, OpResult, Repeatable, Tensor};
 use super::lora::{Adaptable, Lora, Target};
 use super::parameters::Parameters;
 
-/// What a norm does beyond dividing by the root of the mean square.
+/// The kinds of norms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NormKind {
-    /// Its result is multiplied by the weight in the type of the input (Llama).
+    /// The mean square only; the result is multiplied by the weight in the type of the input (Llama).
     #[default]
     Plain,
-    /// It is multiplied by the weight before it is cast to that type (OLMo 2).
+    /// The weight is multiplied before the cast to that type (OLMo 2).
     Late,
     /// The same with a weight that is added to 1 (Gemma).
     Centred,
-    /// The mean is subtracted before, and a bias is added (StarCoder 2).
+    /// The mean is subtracted first, and a bias is added (StarCoder 2).
     Layer,
     /// The same with a weight that is added to 1 (Nemotron).
     CentredLayer,
-    /// The mean is subtracted before, in f32; there is neither weight nor bias (OLMo 1).
+    /// The mean is subtracted first, in f32; there is neither weight nor bias (OLMo 1).
     Bare,
-    /// The mean is subtracted before, op by op in f32; there is no bias (Cohere).
+    /// The mean is subtracted first, op by op in f32; there is no bias (Cohere).
     Unbiased,
 }
 
@@ -34,12 +34,12 @@ pub(super) struct Norm {
     bias: Option<Tensor>,
     eps: f64,
     kind: NormKind,
-    /// It normalises what this rank has of the heads: the gradients of its weight are summed over the ranks.
+    /// It normalises this rank's part of the heads: the gradients of its weight are summed over the ranks.
     of_part: bool,
 }
 
 impl Norm {
-    /// What is added to the mean square, unless a model says otherwise.
+    /// The default addition to the mean square.
     pub const EPS: f64 = 1e-6;
 
     /// A norm of `width` values that adds `eps` to their mean square.
@@ -65,12 +65,12 @@ impl Norm {
 }
 
 impl Norm {
-    /// The same, of heads that are only some of the model's where they are split over ranks.
+    /// The same for heads, of which a rank has only some if they are `split`.
     pub fn of_split_heads(self, split: bool) -> Self {
         Self { of_part: split, ..self }
     }
 
-    /// One for each head, which have weights of their own.
+    /// A norm for each head, with its own weight.
     pub fn of_heads(
         cx: &mut Context,
         all: &mut Parameters,
@@ -115,14 +115,14 @@ impl Repeatable for Norm {
     }
 }
 
-/// What a gate goes through.
+/// The activation of a gate.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Gate {
     /// SwiGLU.
     Silu,
     /// GeGLU.
     Gelu {
-        /// By the tanh form.
+        /// In the tanh form.
         tanh: bool,
     },
 }
@@ -137,18 +137,18 @@ pub(super) struct GatedMlp {
 
 /// The layers that a gated MLP begins with.
 enum GateLayers {
-    /// The gate, and what it lets through.
+    /// Gate and up projections.
     Apart(Box<[Adaptable; 2]>),
     /// Both as one (Phi-3).
     Packed(Box<Adaptable>, PackedMlp),
 }
 
-/// How an MLP is written whose gate and what it lets through are one layer.
+/// The form of an MLP with one layer for gate and up projection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackedMlp {
-    /// That layer, and the way back.
+    /// That layer, and the down projection.
     layers: [Target; 2],
-    /// What went through the gate comes first in the product.
+    /// The activated gate is the first factor of the product.
     gate_first: bool,
 }
 
@@ -182,7 +182,7 @@ impl GatedMlp {
         Ok(Self { scope: cx.memory().name(name), function, opening, down })
     }
 
-    /// With one layer for gate and what it lets through.
+    /// With one layer for gate and up projection.
     pub fn packed(
         cx: &mut Context,
         all: &mut Parameters,
@@ -197,7 +197,7 @@ impl GatedMlp {
         Ok(Self { scope: cx.memory().name(name), function: Gate::Silu, opening, down })
     }
 
-    /// Puts adapters beside its layers.
+    /// Puts adapters on its layers.
     pub fn adapt(&mut self, cx: &mut Context, all: &mut Parameters, name: &str, lora: Lora) -> OpResult<()> {
         let last = match &mut self.opening {
             GateLayers::Apart(layers) => {
@@ -214,7 +214,7 @@ impl GatedMlp {
         self.down.adapt(cx, all, name, lora, last)
     }
 
-    /// What goes into the last layer, and what else lives until that has returned.
+    /// The input of the last layer, and a tensor that lives until that layer has returned.
     fn hidden(&self, cx: &mut Context, input: &Tensor) -> OpResult<(Tensor, Option<Tensor>)> {
         let [gate, up] = match &self.opening {
             GateLayers::Apart(layers) => &**layers,
@@ -243,7 +243,7 @@ impl GatedMlp {
 
 impl Repeatable for GatedMlp {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
-        // What goes into a product is an argument: it lives until that has returned.
+        // The argument of a product lives until it has returned.
         let output = {
             let (hidden, _local) = self.hidden(cx, input)?;
             self.down.forward(cx, &hidden)?

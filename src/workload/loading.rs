@@ -7,11 +7,11 @@ use vramlab_train::{
     Batch, BatchSource, Context, Layouts, Model, OpResult, StateDict, Task, Tensor, TrainError, Workload,
 };
 
-/// How a checkpoint gets into a model that was made before.
+/// How a checkpoint is loaded into an existing model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckpointLoad {
-    /// `torch.load(file, map_location="cuda")`: the file's tensors lie on the device beside the model's until they are
-    /// copied; then they go.
+    /// `torch.load(file, map_location="cuda")`: the file's tensors are on the device beside the model's until they are
+    /// copied; then they are freed.
     Device,
     /// The same in a program that keeps the loaded dict in a variable.
     Kept,
@@ -43,12 +43,12 @@ impl FromStr for CheckpointLoad {
     }
 }
 
-/// Another workload whose model loads a checkpoint before anything else. The file is what another process, gone by then,
-/// has saved of the same model.
+/// Another workload whose model loads a checkpoint before anything else. The file was saved from the same model by
+/// another process, which has ended.
 pub struct CheckpointWorkload {
     inner: Box<dyn Workload>,
     loading: CheckpointLoad,
-    /// What a variable of the program goes on holding.
+    /// Tensors that a variable of the program still holds.
     held: RefCell<Vec<Tensor>>,
 }
 

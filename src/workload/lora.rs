@@ -1,4 +1,4 @@
-//! LoRA as peft makes it: a frozen linear layer with two narrow ones beside it, whose product is added.
+//! LoRA as in peft: a frozen linear layer with two narrow ones beside it, whose product is added.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,7 +18,7 @@ use vramlab_device::DType;
 use vramlab_model::NameId;
 use vramlab_train::{Context, OpResult, Repeatable, Tensor};
 
-/// A linear layer of a decoder that an adapter may stand beside, by the name that transformers gives it.
+/// A linear layer of a decoder that may have an adapter, by its name in transformers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// The projection to queries.
@@ -27,54 +27,54 @@ pub enum Target {
     Key,
     /// The projection to values.
     Value,
-    /// The projection of what attention puts out.
+    /// The projection of attention's output.
     Output,
     /// The MLP's gate.
     Gate,
-    /// What the gate lets through.
+    /// The MLP's up projection, which the gate is multiplied with.
     Up,
-    /// The MLP's way back.
+    /// The MLP's down projection.
     Down,
     /// The one projection to queries, keys and values (Phi-3).
     QueryKeyValue,
-    /// The one layer of the MLP's gate and of what it lets through (Phi-3).
+    /// The one layer for the MLP's gate and up projection (Phi-3).
     GateUp,
-    /// The gate of the expert that sees every position (Qwen1.5-MoE).
+    /// The gate of the shared expert (Qwen1.5-MoE).
     SharedGate,
     /// The first layer of an MLP without a gate (StarCoder 2).
     First,
-    /// The second layer of such, and the projection of what attention puts out where that has the same name (GPT-2).
+    /// The second layer of such an MLP, and the projection of attention's output if that has the same name (GPT-2).
     Second,
     /// The one projection to queries, keys and values, side by side in each head (GPT-NeoX).
     WholeQueryKeyValue,
-    /// The projection of what attention puts out, by another name (GPT-NeoX).
+    /// The projection of attention's output, under another name (GPT-NeoX).
     Dense,
     /// The first layer of an MLP without a gate, by another name (GPT-NeoX).
     Widening,
-    /// The second layer of such.
+    /// The second layer of such an MLP.
     Narrowing,
     /// The one projection to queries, keys and values, by yet another name (GPT-2).
     WholeAttention,
     /// The first layer of an MLP without a gate, by yet another name (Phi).
     Wider,
-    /// The second layer of such.
+    /// The second layer of such an MLP.
     Narrower,
-    /// The projection of what attention of a vision tower puts out.
+    /// The projection of attention's output in a vision tower.
     OutputOfTower,
-    /// The one layer of the MLP's gate and of what it lets through, by another name (Granite 4).
+    /// The one layer for the MLP's gate and up projection, under another name (Granite 4).
     Inner,
-    /// The way back of such.
+    /// The down projection of such an MLP.
     Outer,
-    /// What makes one of neighbouring patches of an image (Mistral 3).
+    /// The layer that merges neighbouring patches of an image (Mistral 3).
     Merging,
-    /// The first layer of what projects the output of a vision tower.
+    /// The first layer of the projector of a vision tower's output.
     FirstProjecting,
-    /// The second layer of such.
+    /// The second layer of that projector.
     SecondProjecting,
 }
 
 impl Target {
-    /// All: those of most models in the order in which a layer has them, then those of some.
+    /// All: those of most models in the order in which a layer has them, then those of a few.
     pub const ALL: [Self; 25] = [
         Self::Query,
         Self::Key,
@@ -140,7 +140,7 @@ impl Target {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Targets([bool; Target::ALL.len()]);
 
-/// peft's own for Llama and its kin.
+/// peft's default for Llama and similar models.
 impl Default for Targets {
     fn default() -> Self {
         Self::of([Target::Query, Target::Value])
@@ -148,7 +148,7 @@ impl Default for Targets {
 }
 
 impl Targets {
-    /// What stands for every linear layer but the head.
+    /// The word for every linear layer but the head.
     pub const ALL_LINEAR: &'static str = "all-linear";
 
     /// These.
@@ -164,7 +164,7 @@ impl Targets {
         self.0[target as usize]
     }
 
-    /// Those of a model for which peft has a choice of its own: the usual choice stands for that.
+    /// The targets for a model with peft's own default: the usual default stands for it.
     #[must_use]
     pub(super) fn of_model(self, own: &[Target]) -> Self {
         if self == Self::default() { Self(Target::ALL.map(|target| own.contains(&target))) } else { self }
@@ -224,7 +224,7 @@ impl<'de> Deserialize<'de> for Targets {
     }
 }
 
-/// A part of a whole that is left out: at least 0 and below 1.
+/// A dropout rate: at least 0 and below 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(try_from = "f64")]
 pub struct Share(f64);
@@ -261,27 +261,27 @@ impl fmt::Display for Share {
 pub struct Lora {
     /// Rows of an adapter's first matrix, columns of its second.
     pub rank: Extent,
-    /// The product of both is multiplied by this over the rank; twice the rank unless said otherwise.
+    /// The product of both is multiplied by this divided by the rank; twice the rank by default.
     pub alpha: Option<f64>,
     /// The layers that get an adapter.
     #[serde(default)]
     pub targets: Targets,
-    /// The share of an adapter's input that is left out in each step.
+    /// The dropout rate of an adapter's input.
     #[serde(default)]
     pub dropout: Share,
-    /// The lengths of the rows of adapted weights are trained by themselves (DoRA).
+    /// The lengths of the rows of adapted weights are trained separately (DoRA).
     #[serde(default)]
     pub dora: bool,
-    /// How the frozen linear layers are kept, where they are quantised (QLoRA).
+    /// How the frozen linear layers are quantised, if they are (QLoRA).
     #[serde(default, rename = "quantize")]
     pub quantization: Option<Quantization>,
-    /// What becomes of what is not quantised then.
+    /// What happens to the layers that are not quantised then.
     #[serde(default)]
     pub prepare: Preparation,
 }
 
 impl Lora {
-    /// Adapters of a rank at peft's own targets.
+    /// Adapters of this rank at peft's default targets.
     #[must_use]
     pub fn of_rank(rank: Extent) -> Self {
         let (targets, dropout) = (Targets::default(), Share::default());
@@ -310,7 +310,7 @@ const HARMLESS: [&str; 11] = [
     "task_type",
 ];
 
-/// An `adapter_config.json`: its keys are peft's, and so are the values where one is missing.
+/// An `adapter_config.json`: keys are peft's, and so are the values of missing keys.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct AdapterConfig {
     peft_type: Option<String>,
@@ -331,7 +331,7 @@ impl AdapterConfig {
     /// The adapters that it describes.
     ///
     /// # Errors
-    /// A sentence: the key that asks for something that is not there.
+    /// A sentence: the key that asks for something unsupported.
     #[expect(clippy::cast_precision_loss, reason = "ranks are small")]
     pub fn lora(&self) -> Result<Lora, String> {
         if let Some(other) = self.peft_type.as_deref().filter(|kind| *kind != "LORA") {
@@ -347,7 +347,7 @@ impl AdapterConfig {
         }
         let rank = self.r.unwrap_or(Extent::nearest(8));
         let alpha = self.lora_alpha.unwrap_or(8.0);
-        // A scale by the root of the rank is one by the rank of a larger alpha.
+        // Scaling by the root of the rank is the same as scaling by the rank with a larger alpha.
         let factor = if self.use_rslora == Some(true) { (rank.get() as f64).sqrt() } else { 1.0 };
         let targets = self.target_modules.unwrap_or_default();
         let dropout = self.lora_dropout.unwrap_or_default();
@@ -364,7 +364,7 @@ impl AdapterConfig {
     }
 }
 
-/// A linear layer, with an adapter beside it where LoRA has one: `base(x) + B(A(x)) · scaling` in the type of `base(x)`.
+/// A linear layer, with an adapter if LoRA targets it: `base(x) + B(A(x)) · scaling` in the type of `base(x)`.
 pub(super) struct Adaptable {
     base: Base,
     adapter: Option<Adapter>,
@@ -377,12 +377,12 @@ struct Adapter {
     b: Linear,
     scaling: f64,
     dropout: f64,
-    /// What DoRA trains beside them.
+    /// DoRA's magnitudes.
     magnitude: Option<Magnitude>,
 }
 
 impl Adaptable {
-    /// A layer without a bias, in 4 bits where those of the model are.
+    /// A layer without a bias, in 4 bits if the model's layers are.
     pub fn plain(cx: &mut Context, all: &mut Parameters, name: &str, ends: [usize; 2]) -> OpResult<Self> {
         let base = Base::plain(cx, all, name, ends)?;
         Ok(Self { base, adapter: None })
@@ -394,14 +394,14 @@ impl Adaptable {
         Ok(Self { base, adapter: None })
     }
 
-    /// `Conv1D` of transformers in the place of a linear layer.
+    /// `Conv1D` of transformers in place of a linear layer.
     pub fn conv1d(cx: &mut Context, all: &mut Parameters, name: &str, ends: [usize; 2]) -> OpResult<Self> {
         let base = Base::conv1d(cx, all, name, ends)?;
         Ok(Self { base, adapter: None })
     }
 
-    /// Puts an adapter beside the layer `name` where `target` is one of those of `lora`; it gets its values later, as its
-    /// layer did.
+    /// Puts an adapter on the layer `name` if `target` is one of the targets of `lora`; like the layer, it gets its
+    /// values later.
     pub fn adapt(
         &mut self,
         cx: &mut Context,
@@ -433,7 +433,7 @@ impl Adaptable {
 }
 
 impl Adapter {
-    /// `B(A(x)) · scaling`, in f32 or as autocast has it.
+    /// `B(A(x)) · scaling`, in f32 or in autocast's type.
     fn forward(&self, cx: &mut Context, x: &Tensor) -> OpResult<Tensor> {
         let high = {
             let low = {
@@ -445,7 +445,7 @@ impl Adapter {
         cx.within(self.scope, |cx| cx.scale(&high, self.scaling, "adapter output"))
     }
 
-    /// The sum of a layer's `result` and what DoRA adds to it.
+    /// The sum of a layer's `result` and DoRA's addition.
     fn with_magnitude(
         &self,
         cx: &mut Context,
@@ -461,10 +461,10 @@ impl Adapter {
         cx.within(self.scope, |cx| cx.add(result, &added))
     }
 
-    /// Beside a layer whose weight is whole: the sum is cast to the type of the layer's output.
+    /// For a layer with an unquantised weight: the sum is cast to the type of the layer's output.
     fn beside_whole(&self, cx: &mut Context, base: &Base, input: &Tensor, result: Tensor) -> OpResult<Tensor> {
         let (scope, dtype) = (self.scope, result.dtype());
-        // A variable of the layer's forward: it lives until that returns.
+        // A variable of the layer's forward: it lives until the forward returns.
         let x = match input.dtype() {
             present if present == self.a.dtype() => input.clone(),
             DType::F16 | DType::Bf16 => cx.within(scope, |cx| cx.cast(input, DType::F32, "adapter input"))?,
@@ -481,7 +481,7 @@ impl Adapter {
         if sum.dtype() == dtype { Ok(sum) } else { cx.within(scope, |cx| cx.cast(&sum, dtype, "adapted output")) }
     }
 
-    /// Beside a layer in 4 bits, whose output peft copies first; outside of autocast what is added is cast to its type.
+    /// For a layer in 4 bits, whose output peft copies first; outside of autocast the addition is cast to its type.
     fn beside_four_bit(&self, cx: &mut Context, base: &Base, input: &Tensor, result: Tensor) -> OpResult<Tensor> {
         let (scope, converts) = (self.scope, !cx.autocasts());
         let result = {
@@ -508,7 +508,7 @@ impl Adapter {
             scaled = cx.within(scope, |cx| cx.cast(&scaled, result.dtype(), "adapter output in the layer's type"))?;
         }
         let sum = cx.within(scope, |cx| cx.add(&result, &scaled))?;
-        // The name of the sum is that of the copy, which goes first.
+        // The sum replaces the copy in its variable, so the copy is freed first.
         drop(result);
         drop(scaled);
         Ok(sum)

@@ -14,14 +14,14 @@ pub(super) struct Linear {
     scope: NameId,
     weight: Tensor,
     bias: Option<Tensor>,
-    /// What it does with its part, where it has one.
+    /// What the layer does with its part, if it has only one.
     role: Option<TensorRole>,
-    /// The weight is (in, out) and goes into `addmm` as it lies: `Conv1D` of transformers.
+    /// The weight is (in, out) and is passed to `addmm` as it is: `Conv1D` of transformers.
     turned: bool,
 }
 
 impl Linear {
-    /// The present type of its weight: under a policy of mixed precision the one that it is gathered in.
+    /// The current type of its weight: under a mixed-precision policy the type in which it is gathered.
     pub fn dtype(&self) -> DType {
         self.weight.dtype()
     }
@@ -45,7 +45,7 @@ impl Linear {
     pub fn biased(mut self, cx: &mut Context, all: &mut Parameters, name: &str, outputs: usize) -> OpResult<Self> {
         let bias = format!("{name}.bias");
         self.bias = Some(match self.role {
-            // Each rank adds those of its outputs.
+            // Each rank adds the biases of its own outputs.
             Some(_) => all.split_bias(cx, &bias, outputs, self.weight.shape().rows())?,
             None => all.bias(cx, &bias, outputs)?,
         });
@@ -89,8 +89,8 @@ impl Linear {
         cx.split_parameters(TensorSplit::Inputs, layers.map(|layer| &layer.weight));
     }
 
-    /// The output of a row-parallel layer: its products summed over the ranks, then the bias, once. The product's argument goes before
-    /// the sum is made.
+    /// The output of a row-parallel layer: its products summed over the ranks, then the bias, once. The product's input is freed
+    /// before the sum is made.
     pub fn reduced_forward(&self, cx: &mut Context, input: Tensor) -> OpResult<Tensor> {
         cx.module(self.scope, |cx| {
             let sum = {
@@ -102,7 +102,7 @@ impl Linear {
         })
     }
 
-    /// With the weight of another module, and no bias.
+    /// A layer with the weight of another module, without a bias.
     pub fn tied(cx: &Context, name: &str, weight: Tensor) -> Self {
         Self { scope: cx.memory().name(name), weight, bias: None, role: None, turned: false }
     }
@@ -113,7 +113,7 @@ impl Linear {
         Self { turned: true, ..Self::tied(cx, name, weight) }.biased(cx, all, name, outputs)
     }
 
-    /// The same with some rows of the weight, whose outputs all ranks get.
+    /// A layer with some rows of the weight; all ranks get all outputs.
     pub fn gathered(cx: &Context, name: &str, weight: Tensor) -> Self {
         Self { role: Some(TensorRole::Gathered), ..Self::tied(cx, name, weight) }
     }
@@ -124,7 +124,7 @@ impl Linear {
         if self.turned { [shape.last(), shape.rows()] } else { [shape.rows(), shape.last()] }
     }
 
-    /// Its loss against the next of `labels`, as one op with it; its outputs are kept within `cap`. A bias is left out.
+    /// The loss against the next of `labels`, fused with the layer; outputs are bounded by `cap`. A bias is left out.
     pub fn fused_loss(
         &self,
         cx: &mut Context,
@@ -144,8 +144,8 @@ impl Linear {
         self.bias.as_ref()
     }
 
-    /// What it makes of `input` without its bias, detached: its graph is `aside`. Whether the input `wants` a gradient decides what
-    /// that has saved.
+    /// The detached output without bias; its graph is `aside`. Whether the input `wants` a gradient decides which tensors that
+    /// graph saves.
     pub fn aside(&self, cx: &mut Context, input: &Tensor, wants: bool, aside: &mut DetachedGraph) -> OpResult<Tensor> {
         let run = |cx: &mut Context| cx.linear_aside(input, &self.weight, wants, aside);
         cx.module(self.scope, |cx| cx.with_parameters([&self.weight], run))
@@ -158,7 +158,7 @@ impl Linear {
 }
 
 impl Linear {
-    /// GELU of what it makes, as one op.
+    /// GELU of the layer's output, as one op.
     pub fn fused_gelu(&self, cx: &mut Context, input: &Tensor, tanh: bool) -> OpResult<Tensor> {
         let run = |cx: &mut Context| match &self.bias {
             Some(bias) => cx.linear_gelu(input, &self.weight, bias, tanh),
@@ -190,7 +190,7 @@ impl Repeatable for Linear {
                 cx.gather_from_ranks(part)
             }
             Some(TensorRole::RowsOfWhole) => {
-                // A variable that lives until the sum is there.
+                // A variable that lives until the sum is computed.
                 let own = cx.split_over_ranks(input)?;
                 let part = part(cx, &own)?;
                 cx.reduce_from_ranks(part)
@@ -205,15 +205,15 @@ impl Repeatable for Linear {
 }
 
 impl Linear {
-    /// What it makes of `input` with both in f32; it has no bias, and is whole.
+    /// The output with input and weight in f32; the layer has no bias, and is not split.
     pub fn forward_in_f32(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
         let run = |cx: &mut Context| cx.linear_in_f32(input, &self.weight);
         cx.module(self.scope, |cx| cx.with_parameters(self.parameters(), run))
     }
 
-    /// What it makes where torchao may have converted it: in 8 bits, if its sizes allow that.
+    /// The output if torchao may have converted the layer: in 8 bits, if its sizes allow that.
     pub fn converted_forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
-        // It knows `nn.Linear` alone.
+        // torchao only converts `nn.Linear`.
         if self.turned || !cx.converts_to_float8(self.sizes()) {
             return self.forward(cx, input);
         }
@@ -240,7 +240,7 @@ impl LayerNorm {
         })
     }
 
-    /// The norm of `x`, or of its sum with what is `added`, as one op that hands the sum on.
+    /// The norm of `x`, or of its sum with `added`, as one op that also returns the sum.
     pub fn fused(
         &self,
         cx: &mut Context,
@@ -261,7 +261,7 @@ impl Repeatable for LayerNorm {
     }
 }
 
-/// The rows of a table that tokens name, and where asked for those of a second table that their positions name.
+/// The rows of a table for the tokens, plus those of a second table for the positions if there is one.
 pub(super) struct Embedding {
     tokens: (NameId, Tensor),
     positions: Option<(NameId, Tensor)>,
@@ -295,7 +295,7 @@ impl Repeatable for Embedding {
         let Some(positions) = &self.positions else { return look_up(cx, &self.tokens, tokens) };
         let rows = tokens.shape().last();
         if cx.is_stage() {
-            // A stage's program makes the places where it needs them.
+            // A stage's program creates the positions where it needs them.
             let by_token = look_up(cx, &self.tokens, tokens)?;
             let by_position = {
                 let places = cx.memory().tensor(Shape::new(&[rows]), DType::I64, Category::Activation, "positions")?;
@@ -314,7 +314,7 @@ impl Repeatable for Embedding {
         }
         let by_token = look_up(cx, &self.tokens, tokens)?;
         let by_position = look_up(cx, positions, &places)?;
-        // The reference's forward calls them `pos`, to its end.
+        // The reference's forward holds them in `pos` to its end.
         cx.keep_local(places);
         cx.add(&by_token, &by_position)
     }

@@ -10,11 +10,11 @@ use super::sequential::{Description, Flow, Layer, LayerKind};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Input {
-    /// A sequence of tokens; the model learns each next one.
+    /// A sequence of tokens; the model learns to predict each next one.
     Tokens {
         /// Tokens of a sample.
         seq: Extent,
-        /// How many different ones there are.
+        /// Size of the vocabulary.
         vocab: Extent,
     },
     /// A square image; the model learns its class.
@@ -46,7 +46,7 @@ impl Input {
     }
 }
 
-/// The description of a user's model. First weights spread as a transformer's where it has such layers, unless it says otherwise.
+/// The description of a user's model. By default, first weights spread as a transformer's if it has such layers.
 pub(super) fn describe(input: Input, layers: &[Layer], weights: Option<Spread>) -> Description {
     let transformer = |layer: &Layer| {
         matches!(layer.kind, LayerKind::Transformer { .. } | LayerKind::Embedding { .. } | LayerKind::Patches { .. })

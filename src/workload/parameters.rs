@@ -1,5 +1,5 @@
-//! The parameters of a model: made in the order of `named_parameters`, loaded where files have them, given their first values from the
-//! [hash](super::hash), or part of them where ranks split a model.
+//! The parameters of a model: created in the order of `named_parameters`, loaded if files have them, initialised from the
+//! [hash](super::hash); or parts of them if ranks split a model.
 
 mod adapters;
 mod init;
@@ -19,7 +19,7 @@ use super::quantization::Quantization;
 use init::Init;
 pub use init::Spread;
 
-/// A place among the parameters that is taken before the parameter is made.
+/// A place among the parameters, reserved before the parameter is created.
 pub(super) struct Slot(usize);
 
 /// Parameters in the order of `named_parameters`: all are made first, then each gets its number and its values. One model is
@@ -27,15 +27,15 @@ pub(super) struct Slot(usize);
 pub(super) struct Parameters {
     spread: Spread,
     dtype: DType,
-    /// First values are written where they lie, as `torch.nn.init` does: no blocks but the parameters'.
+    /// First values are written in place, as `torch.nn.init` does: no blocks but the parameters'.
     in_place: bool,
-    /// They are not trained, unlike adapters.
+    /// Parameters are not trained, unlike adapters.
     frozen: bool,
-    /// They are made on the meta device, and come from a file, quantised on their way.
+    /// Parameters are made on the meta device, and loaded from a file, quantised on the way.
     quantization: Option<Quantization>,
-    /// The ranks that load a part each.
+    /// The ranks that each load a part.
     parts: Option<World>,
-    /// Which modules they load parts of.
+    /// The modules of which ranks load parts.
     plan: TensorPlan,
     made: Vec<Option<ParameterEntry>>,
 }
@@ -43,19 +43,19 @@ pub(super) struct Parameters {
 struct ParameterEntry {
     name: String,
     data: Tensor,
-    /// Of a parameter that is split over ranks: the shape of each one's part.
+    /// For a parameter that is split over ranks: the shape of each part.
     part: Option<Shape>,
-    /// Of a parameter that is loaded in parts: the shape of all of them together.
+    /// For a parameter that is loaded in parts: the shape of the whole.
     whole: Option<Shape>,
     init: Init,
     kind: ParameterKind,
-    /// What its bytes are part of, where they are a matrix in 4 bits.
+    /// The 4-bit matrix that its bytes belong to, if there is one.
     four_bit: Option<FourBitWeight>,
-    /// It has its values.
+    /// It already has its values.
     loaded: bool,
 }
 
-/// What becomes of a parameter in training.
+/// How a parameter takes part in training.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ParameterKind {
     Trained,
@@ -65,7 +65,7 @@ enum ParameterKind {
 }
 
 impl Parameters {
-    /// Parameters that spread so.
+    /// Parameters with first values of this spread.
     pub const fn new(spread: Spread) -> Self {
         Self {
             spread,
@@ -79,7 +79,7 @@ impl Parameters {
         }
     }
 
-    /// Parameters of a type, which get their values where they lie.
+    /// Parameters of this type, initialised in place.
     pub const fn in_place(spread: Spread, dtype: DType) -> Self {
         let mut parameters = Self::new(spread);
         parameters.dtype = dtype;
@@ -87,19 +87,19 @@ impl Parameters {
         parameters
     }
 
-    /// Those made from here on are not trained, where `frozen`.
+    /// Parameters created from here on are not trained, if `frozen`.
     pub const fn frozen(mut self, frozen: bool) -> Self {
         self.frozen = frozen;
         self
     }
 
-    /// Those made from here on are loaded by [`Parameters::load`], and quantised so, where they are.
+    /// Parameters created from here on are loaded by [`Parameters::load`], and quantised like this, if it is given.
     pub const fn quantized(mut self, quantization: Option<Quantization>) -> Self {
         self.quantization = quantization;
         self
     }
 
-    /// Those made from here on are made on the meta device, and each of these ranks loads its part, where there are ranks.
+    /// Parameters created from here on are on the meta device, and each of these ranks loads its part, if there are ranks.
     pub const fn in_parts(mut self, ranks: Option<World>) -> Self {
         self.parts = ranks;
         self
@@ -121,12 +121,12 @@ impl Parameters {
         self.parts.is_some()
     }
 
-    /// Whether they load some hidden values of every expert.
+    /// Whether ranks load some hidden values of every expert.
     pub fn splits_experts(&self) -> bool {
         self.splits() && self.plan.experts != ExpertFiles::Whole
     }
 
-    /// The type of those that are made.
+    /// The type of parameters that are created.
     pub const fn dtype(&self) -> DType {
         self.dtype
     }
@@ -136,7 +136,7 @@ impl Parameters {
         self.quantization
     }
 
-    /// What is made so far gets its first values now, because others are computed of them.
+    /// Initialises the parameters created so far, because others are computed from them.
     pub fn settle(&mut self, cx: &Context) -> OpResult<()> {
         for (number, made) in self.made.iter_mut().flatten().enumerate().filter(|(_, made)| !made.loaded) {
             made.init.write(cx, &made.data, number)?;
@@ -150,8 +150,8 @@ impl Parameters {
         self.made.len()
     }
 
-    /// Takes the next place for a parameter that is made later: those of a module come before its children's, and move to the
-    /// device after them.
+    /// Reserves the next place for a parameter that is created later: a module's own parameters come before its children's,
+    /// and move to the device after them.
     pub fn reserve(&mut self) -> Slot {
         self.made.push(None);
         Slot(self.made.len() - 1)
@@ -163,13 +163,13 @@ impl Parameters {
         self.make_in(slot, cx, name, [shape, shape], init)
     }
 
-    /// A weight, spread as the model's are; one of a single dimension is a norm's.
+    /// A weight with the model's spread; a weight of one dimension belongs to a norm.
     pub fn weight<const RANK: usize>(&mut self, cx: &Context, name: &str, dims: &[usize; RANK]) -> OpResult<Tensor> {
         let shape = Shape::new(dims);
         self.make(cx, name, shape, self.spread.init(shape))
     }
 
-    /// The same in a place taken before.
+    /// The same in a reserved place.
     pub fn weight_in<const RANK: usize>(
         &mut self,
         slot: Slot,
@@ -181,7 +181,7 @@ impl Parameters {
         self.make_in(slot, cx, name, [shape, shape], self.spread.init(shape))
     }
 
-    /// A parameter that is made and not used.
+    /// A parameter that is created and not used.
     pub fn unused<const RANK: usize>(&self, cx: &Context, name: &str, dims: &[usize; RANK]) -> OpResult<Tensor> {
         let (shape, id) = (Shape::new(dims), cx.memory().name(name));
         cx.memory().named_tensor(shape, self.dtype, Category::Parameter, id, StreamId::DEFAULT)
@@ -192,12 +192,12 @@ impl Parameters {
         self.make(cx, name, Shape::new(&[len]), Init::Zero)
     }
 
-    /// The weight of a norm that adds it to 1.
+    /// The weight of a norm that adds 1 to it.
     pub fn centred(&mut self, cx: &Context, name: &str, len: usize) -> OpResult<Tensor> {
         self.make(cx, name, Shape::new(&[len]), Init::Zero)
     }
 
-    /// A weight of shape `whole` that is split over ranks once the model is made: the tensor is of shape `part` all along.
+    /// A weight of shape `whole` that is split over ranks once the model is made: the tensor always has the shape `part`.
     pub fn split_weight<const RANK: usize>(
         &mut self,
         cx: &Context,
@@ -253,7 +253,7 @@ impl Parameters {
         Ok(parameter)
     }
 
-    /// Numbers the parameters and gives every one its first values. Places that nothing was made in fall away.
+    /// Numbers the parameters and gives each its first values. Empty places are dropped.
     pub fn initialise(self, cx: &mut Context) -> OpResult<()> {
         let in_place = self.in_place;
         for (p, ParameterEntry { name, data, part, init, kind, four_bit, loaded, .. }) in

@@ -1,17 +1,17 @@
-//! What transformers' plan of a family (`base_model_tp_plan`) has for its modules.
+//! transformers' plan of a family (`base_model_tp_plan`) for its modules.
 
 use vramlab_train::TensorRole;
 
 /// How a pair of layers is split: the first by its outputs, the second by its inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TensorPair {
-    /// What lies between them is split too.
+    /// The values between them are split too.
     Split,
-    /// What lies between them is gathered behind the first, and split again before the second.
+    /// The values between them are gathered after the first, and split again before the second.
     Gathered,
 }
 
-/// What files call the matrices of experts, which they have one by one, where ranks split them.
+/// The names of the experts' matrices in files, which have one per expert, if ranks split them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpertFiles {
     /// They are whole on every rank.
@@ -25,17 +25,17 @@ pub enum ExpertFiles {
 /// A family's plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TensorPlan {
-    /// Projections to queries, keys and values, and that of what attention puts out.
+    /// The projections of queries, keys and values, and that of attention's output.
     pub attention: TensorPair,
-    /// Both ends of an MLP.
+    /// The first and the second layers of an MLP.
     pub mlp: TensorPair,
     /// The table of tokens is split by its rows.
     pub table: bool,
     /// Norms of heads are whole on every rank, and their gradients summed.
     pub norms: bool,
-    /// Whether experts are split, and what files call them.
+    /// Whether experts are split, and their names in files.
     pub experts: ExpertFiles,
-    /// What files call the head.
+    /// The head's name in files.
     pub head: &'static str,
     /// There is no plan.
     pub none: bool,
@@ -59,7 +59,7 @@ impl TensorPlan {
         none: false,
     };
 
-    /// What the linear layer `name` does with its part.
+    /// The role of the linear layer `name`.
     pub fn role(self, name: &str) -> Option<TensorRole> {
         if self.none {
             return None;
@@ -69,7 +69,7 @@ impl TensorPlan {
         if own == "lm_head" {
             return Some(TensorRole::Gathered);
         }
-        // Of experts the plan has both matrices of all, and none of the one that sees every position.
+        // Of experts the plan has the routed ones' matrices, and none of the shared one's.
         if !matches!(parent, Some("self_attn" | "attention" | "mlp")) {
             return None;
         }
@@ -86,7 +86,7 @@ impl TensorPlan {
         }
     }
 
-    /// What files call a parameter: that of several experts by the first.
+    /// A parameter's name in files: for one that joins several experts, the first one's.
     pub fn in_files(self, parameter: &str) -> String {
         if let Some(of_head) = parameter.strip_prefix("lm_head.") {
             return format!("{}.{of_head}", self.head);
@@ -101,7 +101,7 @@ impl TensorPlan {
         named(".gate_up_proj", gate_up).or_else(|| named(".down_proj", down)).unwrap_or(own)
     }
 
-    /// Whether it names the module that a parameter is of, or the parameter.
+    /// Whether the plan names the parameter or its module.
     pub fn has(self, parameter: &str) -> bool {
         let module = parameter.rsplit_once('.').map_or(parameter, |(module, _)| module);
         let experts = parameter.ends_with(".mlp.experts.gate_up_proj") || parameter.ends_with(".mlp.experts.down_proj");

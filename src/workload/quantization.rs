@@ -1,4 +1,4 @@
-//! Frozen linear layers in 4 bits, as bitsandbytes keeps them beneath adapters (QLoRA).
+//! Frozen linear layers in 4 bits, as bitsandbytes keeps them under adapters (QLoRA).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,9 +14,10 @@ use vramlab_device::DType;
 pub struct Quantization {
     /// The largest magnitudes of runs are quantised too (`bnb_4bit_use_double_quant`).
     pub nested: bool,
-    /// The type that products are made in (`bnb_4bit_compute_dtype`).
+    /// The type in which products are computed (`bnb_4bit_compute_dtype`).
     pub compute: DType,
-    /// What their bytes are said to be (`bnb_4bit_quant_storage`), where that is said: ranks shard what has the type of the other weights.
+    /// The element type that the bytes are stored as (`bnb_4bit_quant_storage`), if it is given: ranks shard parameters of the
+    /// same type as the other weights.
     pub storage: Option<DType>,
 }
 
@@ -28,12 +29,12 @@ impl Quantization {
 /// How a model with layers in 4 bits is prepared for training.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Preparation {
-    /// By peft's `prepare_model_for_kbit_training`: what is not quantised becomes f32.
+    /// With peft's `prepare_model_for_kbit_training`: parameters that are not quantised become f32.
     #[default]
     Kbit,
-    /// So, and then by TRL's `peft_module_casting_to_bf16`: embeddings and head become bf16 again, norms stay.
+    /// With that, and then TRL's `peft_module_casting_to_bf16`: embeddings and head become bf16 again, norms stay.
     Trl,
-    /// Not at all: what is not quantised keeps its type.
+    /// Not at all: parameters that are not quantised keep their type.
     Nothing,
 }
 
@@ -96,8 +97,8 @@ const HARMLESS: [&str; 5] = [
     "quant_method",
 ];
 
-/// The `quantization_config` of a `config.json`: its keys are those of transformers' `BitsAndBytesConfig`, and so are the values where
-/// one is missing.
+/// The `quantization_config` of a `config.json`: keys are those of transformers' `BitsAndBytesConfig`, and so are the values of
+/// missing keys.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct BitsAndBytesConfig {
     quant_method: Option<String>,
@@ -112,15 +113,15 @@ pub struct BitsAndBytesConfig {
 }
 
 impl BitsAndBytesConfig {
-    /// It is that of gpt-oss's files.
+    /// Whether it is that of gpt-oss's files.
     pub fn is_mxfp4(&self) -> bool {
         self.quant_method.as_deref() == Some("mxfp4")
     }
 
-    /// The layers that it describes.
+    /// The quantisation that it describes.
     ///
     /// # Errors
-    /// A sentence: the key that asks for something that is not there.
+    /// A sentence: the key that asks for something unsupported.
     pub fn quantization(&self) -> Result<Quantization, String> {
         let no = |key: &str, is: &str, known: &str| Err(format!("{key} '{is}' is not there; there is {known}"));
         if let Some(other) = self.quant_method.as_deref().filter(|method| *method != "bitsandbytes") {

@@ -52,7 +52,7 @@ pub struct ResNet {
 
 /// Channels of an image.
 const COLOURS: usize = 3;
-/// Channels that leave a block, for each within it.
+/// A block's output channels per channel within it.
 const EXPANSION: usize = 4;
 
 impl ResNet {
@@ -108,7 +108,7 @@ impl ConvolutionNorm {
         self.norm.forward(cx, &output)
     }
 
-    /// What is left above zero of the norm, or of its sum with `residual`.
+    /// ReLU of the norm, or of its sum with `residual`.
     fn activated(&self, cx: &mut Context, input: &Tensor, residual: Option<&Tensor>) -> OpResult<Tensor> {
         let output = self.convolution.forward(cx, input)?;
         self.norm.activated(cx, &output, residual, 0.0)
@@ -121,7 +121,7 @@ struct Bottleneck {
     narrow: ConvolutionNorm,
     spatial: ConvolutionNorm,
     wide: ConvolutionNorm,
-    /// Where the block changes the shape, so does a convolution beside it: a module of its own.
+    /// If the block changes the shape, a convolution on the shortcut does so too: a module of its own.
     shortcut: Option<(NameId, ConvolutionNorm)>,
 }
 
@@ -181,7 +181,7 @@ impl Bottleneck {
         self.relu(cx, y)
     }
 
-    /// The same where a norm and what follows it are one op.
+    /// The same with a norm and the ops after it as one op.
     fn fused(&self, cx: &mut Context, x: &Tensor) -> OpResult<Tensor> {
         let y = self.narrow.activated(cx, x, None)?;
         let y = {

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use super::bounds::{Extent, Repeats};
 use super::error::CatalogError;
 
-/// Sizes; what is `None` is the workload's own.
+/// Sizes; those that are `None` are the workload's own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sizes {
@@ -77,7 +77,7 @@ impl Size {
 }
 
 impl Sizes {
-    /// These, and `defaults` where they say nothing. A context goes with its sequence length.
+    /// These sizes, with `defaults` for those that are `None`. A context goes with its sequence length.
     #[must_use]
     pub fn or(self, defaults: Self) -> Self {
         Self {
@@ -94,7 +94,7 @@ impl Sizes {
         }
     }
 
-    /// Of a model that classifies, where the vocabulary is its classes.
+    /// For a classifier: the vocabulary is the number of classes.
     #[must_use]
     pub fn of_classifier(mut self) -> Self {
         let vocab = self.vocab.take();
@@ -102,7 +102,7 @@ impl Sizes {
         self
     }
 
-    /// Those that are given, by the names of their arguments. Stages, which no argument changes, are left out.
+    /// The sizes that are given, by the names of their arguments. Stages are left out: no argument changes them.
     #[must_use]
     pub fn given(&self) -> Vec<(&'static str, usize)> {
         let named = Size::ALL.into_iter().filter(|size| *size != Size::Stages);
@@ -117,7 +117,7 @@ impl Sizes {
         }
     }
 
-    /// Those that are no numbers of layers.
+    /// A size that is not a number of layers.
     const fn extent(&self, size: Size) -> Option<Extent> {
         match size {
             Size::Layers | Size::Stages => None,
@@ -132,7 +132,7 @@ impl Sizes {
         }
     }
 
-    /// Holds them to what the architecture of `workload` has.
+    /// Checks that the architecture of `workload` has all given sizes.
     ///
     /// # Errors
     /// Which size it lacks, and which ones it has.
@@ -158,10 +158,10 @@ pub(super) struct ArchitectureSizes<'a> {
 }
 
 impl ArchitectureSizes<'_> {
-    /// One that has to be there.
+    /// A size that must be given.
     ///
     /// # Errors
-    /// It is not.
+    /// The size is not given.
     pub fn need(&self, size: Size) -> Result<Extent, CatalogError> {
         self.sizes.extent(size).ok_or_else(|| missing(self.workload, size.word()))
     }
@@ -169,7 +169,7 @@ impl ArchitectureSizes<'_> {
     /// How many layers there are.
     ///
     /// # Errors
-    /// It is not said.
+    /// The number is not given.
     pub fn layers(&self) -> Result<Repeats, CatalogError> {
         self.sizes.layers.ok_or_else(|| missing(self.workload, "layers"))
     }
@@ -177,7 +177,7 @@ impl ArchitectureSizes<'_> {
     /// The stages.
     ///
     /// # Errors
-    /// There are none.
+    /// The stages are not given.
     pub fn stages(&self) -> Result<[Repeats; 4], CatalogError> {
         self.sizes.stages.ok_or_else(|| missing(self.workload, "stages"))
     }

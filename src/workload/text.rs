@@ -10,7 +10,7 @@ use super::random::Random;
 use vramlab_train::{BatchLayout, BatchSource, TrainError};
 use vramlab_user_input::{FileError, open_file};
 
-/// Models of vramlab, as they are written here: long enough that a small one does not learn them by heart in a minute.
+/// Source files of vramlab's models: long enough that a small model does not memorise them in a minute.
 const SOURCE: [&str; 14] = [
     include_str!("transformer.rs"),
     include_str!("gpt.rs"),
@@ -33,7 +33,7 @@ const SOURCE: [&str; 14] = [
 pub enum Text {
     /// In memory.
     Embedded(Arc<[u8]>),
-    /// In a file, of which only what is used is read. (Not mapped: who shortens a mapped file ends its readers.)
+    /// In a file that is read as needed. (It is not mapped: shortening a mapped file kills its readers.)
     File(Arc<TextFile>),
 }
 
@@ -55,7 +55,7 @@ impl Text {
     /// The bytes of a file.
     ///
     /// # Errors
-    /// [`FileError`] when it is none, or can't be opened.
+    /// [`FileError`] if it is no file, or can't be opened.
     pub fn open(path: &Path) -> Result<Self, FileError> {
         let (file, metadata) = open_file(path)?;
         let len = usize::try_from(metadata.len()).unwrap_or(usize::MAX);
@@ -80,7 +80,7 @@ impl Text {
     /// Fills `to` with the bytes from `start` on.
     ///
     /// # Errors
-    /// A sentence, where there are none: somebody has shortened the file since it was opened.
+    /// A sentence if they are gone: the file was shortened after it was opened.
     fn read(&self, start: usize, to: &mut [u8]) -> Result<(), String> {
         match self {
             Self::Embedded(bytes) => {

@@ -8,7 +8,7 @@ use vramlab_train::{
 use super::modules::{LayerNorm, Linear};
 use super::parameters::Parameters;
 
-/// How a block differs from others of its kind.
+/// The differences between blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BlockStyle {
     /// Channels.
@@ -17,7 +17,7 @@ pub(super) struct BlockStyle {
     pub heads: usize,
     /// A position attends only to itself and those before.
     pub causal: bool,
-    /// Normalise the sums (BERT) instead of what goes into attention and MLP.
+    /// Normalise the sums (BERT) instead of the inputs of attention and MLP.
     pub post_norm: bool,
     /// GELU by its tanh form.
     pub tanh: bool,
@@ -53,7 +53,7 @@ impl TransformerBlock {
         })
     }
 
-    /// A block of which this rank has its heads, and its columns of the MLP.
+    /// A block with this rank's heads, and its columns of the MLP.
     fn split(cx: &mut Context, all: &mut Parameters, name: &str, style: BlockStyle, world: World) -> OpResult<Self> {
         let (d, ranks) = (style.width, world.size());
         if !style.heads.is_multiple_of(ranks) {
@@ -78,7 +78,7 @@ impl TransformerBlock {
         Ok(block)
     }
 
-    /// Attention, then the MLP, of the heads and columns that this rank has.
+    /// Attention, then the MLP, on this rank's heads and columns.
     fn split_attention(&self, cx: &mut Context, x: &Tensor) -> OpResult<Tensor> {
         let x = cx.copy_to_ranks(x)?;
         let qkv = self.qkv.forward(cx, &x)?;
@@ -123,13 +123,13 @@ impl TransformerBlock {
         }
         let hidden = self.fc.forward(cx, x)?;
         let activated = cx.within(self.scope, |cx| cx.gelu(&hidden, self.style.tanh))?;
-        // The argument of gelu is nobody's variable; that of the next layer lives until the layer has returned.
+        // No variable holds the argument of gelu; that of the next layer lives until the layer has returned.
         drop(hidden);
         self.out.forward(cx, &activated)
     }
 
-    /// `x + sublayer(norm(x))`, or `norm(x + sublayer(x))`. What goes into the norm or into the sublayer is an argument: it
-    /// lives until that has returned, and the sublayer's output until the sum is there.
+    /// `x + sublayer(norm(x))`, or `norm(x + sublayer(x))`. The input of the norm or of the sublayer is an argument: it
+    /// lives until that has returned, and the sublayer's output until the sum is computed.
     fn residual(
         &self,
         cx: &mut Context,
@@ -149,7 +149,7 @@ impl TransformerBlock {
         if self.style.post_norm { norm.forward(cx, &sum) } else { Ok(sum) }
     }
 
-    /// The same block where sums and norms are one op each.
+    /// The same block with sums and norms as one op each.
     fn fused(&self, cx: &mut Context, x: &Tensor) -> OpResult<Tensor> {
         if self.style.post_norm {
             let y = self.attention(cx, x)?;

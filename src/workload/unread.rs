@@ -1,11 +1,11 @@
-//! Values of keys in files of other programs that nothing looks at.
+//! Values of keys in other programs' files that are not read.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-/// The value of a key that is not looked at.
+/// The value of a key that is not read.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Unread {
@@ -17,7 +17,7 @@ pub(super) enum Unread {
 }
 
 impl Unread {
-    /// It asks for nothing.
+    /// Whether it asks for nothing.
     pub fn is_off(&self) -> bool {
         match self {
             Self::Switch(on) => !*on,

@@ -5,9 +5,9 @@ use vramlab_device::DType;
 use vramlab_model::Category;
 use vramlab_train::{Checkpointing, Context, Model, OpResult, Shape};
 
-/// Bytes of a piece: enough to see what the model has learned, few enough that training hardly waits.
+/// Bytes of a piece: enough to show what the model has learned, few enough that training hardly waits.
 const LENGTH: usize = 96;
-/// Below 1 the likelier bytes are preferred: readable text from a model that is still unsure.
+/// Below 1 likely bytes are preferred: readable text from a model that is still unsure.
 const TEMPERATURE: f32 = 0.7;
 
 /// Writes [`LENGTH`] bytes with a model of `seq` positions and `vocab` tokens, beginning after a line end.

@@ -1,4 +1,4 @@
-//! Which optimizer, how its step is carried out, and its numbers.
+//! Which optimizer, how its step is carried out, and its hyper-parameters.
 
 use std::fmt;
 use std::str::FromStr;
@@ -25,7 +25,7 @@ pub enum OptimizerKind {
     /// AdamW of bitsandbytes: two moments in 8 bits per parameter.
     #[serde(rename = "adamw_8bit")]
     AdamW8bit,
-    /// The same whose moments of large parameters are in unified memory.
+    /// 8-bit AdamW of bitsandbytes with the moments of large parameters in unified memory.
     #[serde(rename = "paged_adamw_8bit")]
     PagedAdamW8bit,
     /// AdamW of bitsandbytes with two moments in f32, those of large parameters in unified memory.
@@ -34,30 +34,30 @@ pub enum OptimizerKind {
     /// Lion of bitsandbytes: one moment in f32 per parameter.
     #[serde(rename = "lion_32bit")]
     Lion,
-    /// The same with its moment in 8 bits.
+    /// Lion of bitsandbytes with its moment in 8 bits.
     #[serde(rename = "lion_8bit")]
     Lion8bit,
     /// Lion whose moments of large parameters are in unified memory.
     #[serde(rename = "paged_lion_32bit")]
     PagedLion,
-    /// The same in 8 bits.
+    /// 8-bit Lion with the moments of large parameters in unified memory.
     #[serde(rename = "paged_lion_8bit")]
     PagedLion8bit,
 }
 
 impl OptimizerKind {
-    /// Whether it is Lion, which has one moment.
+    /// Whether this is a form of Lion, which has one moment.
     #[must_use]
     pub const fn is_lion(self) -> bool {
         matches!(self, Self::Lion | Self::Lion8bit | Self::PagedLion | Self::PagedLion8bit)
     }
 
-    /// Whether its weights decay where nobody says how much.
+    /// Whether weights decay by default.
     const fn decays(self) -> bool {
         matches!(self, Self::AdamW | Self::Muon | Self::AdamW8bit | Self::PagedAdamW8bit | Self::PagedAdamW)
     }
 
-    /// How bitsandbytes keeps its moments, where it is one of those.
+    /// How bitsandbytes keeps the moments, if this is an optimizer of bitsandbytes.
     #[must_use]
     pub const fn of_bitsandbytes(self) -> Option<KeptState> {
         match self {
@@ -73,25 +73,25 @@ impl OptimizerKind {
 /// How an optimizer of bitsandbytes keeps moments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeptState {
-    /// In 8 bits, where a parameter is not small.
+    /// In 8 bits, except for small parameters.
     pub in_bytes: bool,
-    /// In unified memory, where a parameter is large.
+    /// In unified memory for large parameters.
     pub paged: bool,
 }
 
 impl KeptState {
-    /// Parameters of fewer elements have moments in f32, whatever is asked for.
+    /// Parameters with fewer elements always have moments in f32.
     pub const LEAST_IN_BYTES: usize = 4096;
-    /// Parameters of fewer elements have moments on the device, whatever is asked for.
+    /// Parameters with fewer elements always have moments on the device.
     pub const LEAST_PAGED: usize = 100_000;
 
-    /// Whether the moments of a parameter of so many elements are in 8 bits.
+    /// Whether the moments of a parameter with this many elements are in 8 bits.
     #[must_use]
     pub const fn has_bytes(self, elements: usize) -> bool {
         self.in_bytes && elements >= Self::LEAST_IN_BYTES
     }
 
-    /// Whether they are in unified memory.
+    /// Whether the moments of a parameter with this many elements are in unified memory.
     #[must_use]
     pub const fn is_paged(self, elements: usize) -> bool {
         self.paged && elements >= Self::LEAST_PAGED
@@ -112,7 +112,7 @@ pub enum OptimizerForm {
 }
 
 impl OptimizerForm {
-    /// How often it goes through memory.
+    /// How many passes over memory the step makes.
     #[must_use]
     pub const fn passes(self) -> UpdatePasses {
         match self {
@@ -122,18 +122,18 @@ impl OptimizerForm {
     }
 }
 
-/// How the learning rate goes on from its first value.
+/// How the learning rate changes over the steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Schedule {
-    /// It stays.
+    /// It stays constant.
     #[default]
     Constant,
     /// It falls to zero and rises again as a cosine.
     Cosine,
 }
 
-/// Steps in a row, counted from the gradient scaler's first: `3` are the first three, `1..4` the second to the fourth.
+/// A range of steps, counted from the gradient scaler's first: `3` are the first three, `1..4` the second to the fourth.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skips {
     from: u64,
@@ -141,13 +141,13 @@ pub struct Skips {
 }
 
 impl Skips {
-    /// The steps from `from` on, before `until`.
+    /// The steps from `from` up to, not including, `until`.
     #[must_use]
     pub const fn new(from: u64, until: u64) -> Self {
         Self { from, until }
     }
 
-    /// Whether step number `step` is one of them.
+    /// Whether the range contains step number `step`.
     #[must_use]
     pub const fn has(self, step: u64) -> bool {
         self.from <= step && step < self.until
@@ -188,15 +188,15 @@ pub struct Hyper {
     pub beta2: f64,
     /// Added to the root of the second moment.
     pub eps: f64,
-    /// Weight decay, in the way of each optimizer; `None`: 0.1 for AdamW and Muon, none for the others.
+    /// Weight decay as each optimizer applies it; `None`: 0.1 for AdamW and Muon, none for the others.
     pub weight_decay: Option<f64>,
-    /// The largest norm of all gradients together (`clip_grad_norm_`); `None`: they are left as they are.
+    /// The limit for the norm of all gradients together (`clip_grad_norm_`); `None`: gradients are not clipped.
     #[serde(default)]
     pub clip: Option<f64>,
     /// Steps in which [`Schedule::Cosine`] goes from the learning rate to zero.
     pub schedule_steps: u64,
-    /// Steps that the gradient scaler skips in any case: overflows that a device which computes nothing can't find. Of
-    /// two models that train each other it is the discriminator's that overflows.
+    /// Steps that the gradient scaler always skips, in place of overflows that a device without bytes can't find. With
+    /// two models that train each other, the discriminator's gradients overflow.
     pub scaler_skips: Skips,
 }
 
@@ -230,7 +230,7 @@ impl Hyper {
             | OptimizerKind::AdamW8bit
             | OptimizerKind::PagedAdamW8bit
             | OptimizerKind::PagedAdamW => self.adam_lr,
-            // Its steps are all of one length: its authors take a tenth of Adam's rate.
+            // All of Lion's updates have the same magnitude: its authors take a tenth of Adam's rate.
             _ => self.adam_lr / 10.0,
         }
     }

@@ -1,4 +1,4 @@
-//! In which types a step computes.
+//! The types in which a step computes.
 
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +28,7 @@ impl Amp {
         }
     }
 
-    /// Gradients are scaled, and steps with an overflow skipped.
+    /// Whether gradients are scaled and steps with an overflow skipped.
     #[must_use]
     pub const fn scales(self) -> bool {
         matches!(self, Self::Fp16)
@@ -42,29 +42,29 @@ pub enum Tf32 {
     /// None: the reference measurements.
     #[default]
     Off,
-    /// Convolutions only: what PyTorch does unless it is told otherwise.
+    /// Convolutions only: PyTorch's default.
     Convolutions,
     /// Convolutions and matrix products.
     On,
 }
 
 impl Tf32 {
-    /// What the device is told.
+    /// The setting for the device.
     #[must_use]
     pub const fn precision(self) -> MatrixPrecision {
         MatrixPrecision { products_in_tf32: matches!(self, Self::On), convolutions_in_tf32: !matches!(self, Self::Off) }
     }
 }
 
-/// By which recipe of torchao (`convert_to_float8_training`) linear layers multiply in 8-bit floats.
+/// Which recipe of torchao (`convert_to_float8_training`) linear layers use to multiply in 8-bit floats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Float8Recipe {
-    /// By none: they keep their type.
+    /// None: layers keep their type.
     #[default]
     Off,
     /// One scale for each tensor, from its largest magnitude.
     Tensorwise,
-    /// One for each row of a product's left factor and for each column of its right one: powers of two.
+    /// One scale for each row of a product's left factor and for each column of its right factor: powers of two.
     Rowwise,
 }

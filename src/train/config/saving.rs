@@ -1,4 +1,4 @@
-//! What of a step is kept, where, and for how long.
+//! Which tensors of a step are kept, where, and for how long.
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -6,16 +6,16 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Which layers keep their input alone in forward, and run again in backward.
+/// Which layers keep only their input in forward and run again in backward.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Checkpointing {
     /// None.
     #[default]
     Off,
-    /// The first of so many layers in a row (transformer blocks, hidden layers), and so on: with 1 all of them.
+    /// The first of every so many consecutive layers (transformer blocks, hidden layers): with 1 all of them.
     Every(NonZeroUsize),
-    /// The same layers, each a function of autograd's of its own, which goes backward within backward (`use_reentrant=True`).
+    /// The same layers, each an autograd function of its own that runs backward within backward (`use_reentrant=True`).
     Reentrant(NonZeroUsize),
 }
 
@@ -23,19 +23,19 @@ impl Checkpointing {
     /// All layers.
     pub const ALL: Self = Self::Every(NonZeroUsize::MIN);
 
-    /// Some layer is checkpointed.
+    /// Whether any layer is checkpointed.
     #[must_use]
     pub const fn is_on(self) -> bool {
         !matches!(self, Self::Off)
     }
 
-    /// Checkpoints go backward within backward.
+    /// Whether checkpoints run backward within backward.
     #[must_use]
     pub const fn is_reentrant(self) -> bool {
         matches!(self, Self::Reentrant(_))
     }
 
-    /// Layer `layer`, counted from 0, is checkpointed.
+    /// Whether layer `layer`, counted from 0, is checkpointed.
     #[must_use]
     pub const fn of(self, layer: usize) -> bool {
         match self {
@@ -75,22 +75,22 @@ impl fmt::Display for Checkpointing {
     }
 }
 
-/// What waits in host memory while the device does not need it.
+/// Which tensors wait in host memory while the device does not need them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Offload {
     /// Nothing.
     #[default]
     Off,
-    /// Saved tensors, one blocking copy each, as `save_on_cpu`.
+    /// Saved tensors, with one blocking copy each, as `save_on_cpu`.
     Activations,
     /// Saved tensors, from page-locked memory on a copy stream, fetched ahead.
     Overlapped,
     /// Optimizer state.
     Optimizer,
-    /// Parameters, but for the layer that runs, and optimizer state.
+    /// Parameters, except those of the layer that runs, and optimizer state.
     Parameters,
-    /// Both these and saved tensors, one blocking copy each.
+    /// Parameters, optimizer state and saved tensors, with one blocking copy each.
     #[serde(rename = "parameters+activations")]
     ParametersAndActivations,
 }
@@ -120,7 +120,7 @@ pub enum ZeroGrad {
     Zeroed,
 }
 
-/// What a program keeps by mistake.
+/// References that a program keeps by mistake.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Retain {

@@ -1,4 +1,4 @@
-//! What a model registers: parameters, which gradients are collected for, and buffers.
+//! What a model registers: parameters, for which gradients are collected, and buffers.
 
 use vramlab_allocator::units::StreamId;
 use vramlab_device::{DType, kernels};
@@ -11,26 +11,26 @@ use crate::tape::Leaf;
 use crate::tensor::{GradientTarget, Tensor};
 
 impl Context {
-    /// Makes `data` a parameter: gradients of its uses are collected in `<name>.grad`.
+    /// Makes `data` a parameter: the gradients of its uses are added up in `<name>.grad`.
     pub fn parameter(&mut self, data: Tensor, name: &str) -> Tensor {
         let leaf = Self::future_parameter(&data, self.leaves.len());
         self.adopt(data, name);
         leaf
     }
 
-    /// `data` as the parameter that it will be once [`Context::adopt`] has made it number `index`: not to be used before.
+    /// A handle of `data` as parameter number `index`, not to be used before [`Context::adopt`] has registered it.
     #[must_use]
     pub fn future_parameter(data: &Tensor, index: usize) -> Tensor {
         data.detach().with_source(GradientTarget::Leaf(index))
     }
 
-    /// The same for a parameter that is not trained: it gets no gradient, and no optimizer has it.
+    /// The same for a frozen parameter: it gets no gradient, and no optimizer updates it.
     #[must_use]
     pub fn future_frozen_parameter(data: &Tensor, index: usize) -> Tensor {
         data.detach().with_source(GradientTarget::Frozen(index))
     }
 
-    /// Makes `data` the next parameter, one that is not trained.
+    /// Registers `data` as the next parameter, a frozen one.
     pub fn adopt_frozen(&mut self, data: Tensor, name: &str) {
         self.adopt(data, name);
         if let Some(leaf) = self.leaves.last_mut() {
@@ -38,13 +38,13 @@ impl Context {
         }
     }
 
-    /// Makes `data` the next parameter.
+    /// Registers `data` as the next parameter.
     pub fn adopt(&mut self, data: Tensor, name: &str) {
         let gradient = self.memory.name(&format!("{name}.grad"));
         self.leaves.push(Leaf::new(name, data, gradient));
     }
 
-    /// A tensor of `value`s that a module keeps besides its parameters, as batch norm its running statistics.
+    /// A tensor filled with `value` that a module keeps besides its parameters, as batch norm keeps its running statistics.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -56,12 +56,12 @@ impl Context {
         Ok(data)
     }
 
-    /// A module has another tensor in the place of this buffer.
+    /// Unregisters a buffer that the module has replaced by another tensor.
     pub fn forget_buffer(&mut self, buffer: &Tensor) {
         self.buffers.retain(|kept| !kept.data.shares_storage(buffer));
     }
 
-    /// A module and its buffer are gone, whoever else has a handle of it.
+    /// Unregisters a buffer whose module is gone and frees its memory, even if other handles remain.
     pub fn let_go(&mut self, buffer: &Tensor) {
         self.forget_buffer(buffer);
         buffer.storage().empty();
@@ -72,11 +72,11 @@ impl Context {
         self.leaves.len()
     }
 
-    /// Replaces every parameter and every buffer of floating point by a copy in `dtype`, one after the other in the order
-    /// in which they were made (`model.half()`). What has the type already stays.
+    /// Replaces every parameter and every floating-point buffer by a copy in `dtype`, one after the other in order of
+    /// creation (`model.half()`). Tensors that already have the type stay.
     ///
     /// # Errors
-    /// Out of memory, a failed kernel. What comes before it is replaced.
+    /// Out of memory, a failed kernel. Tensors before the failure are replaced.
     pub fn convert_model(&mut self, dtype: DType) -> OpResult<()> {
         let parameters = self.leaves.iter().map(|leaf| (&leaf.data, self.memory.name(&leaf.name), Category::Parameter));
         let buffers = self.buffers.iter().map(|buffer| (&buffer.data, buffer.name, Category::Other));
@@ -93,7 +93,7 @@ impl Context {
         Ok(())
     }
 
-    /// Replaces `data`, the whole of a parameter's block, by a copy in `dtype`; what has the type already stays.
+    /// Replaces `data`, which fills the block of a parameter, by a copy in `dtype`; it stays if it already has the type.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -108,12 +108,12 @@ impl Context {
         Ok(())
     }
 
-    /// What modules keep besides parameters, in the order in which it was made.
+    /// The buffers, in order of creation.
     pub(crate) fn buffers(&self) -> impl Iterator<Item = Tensor> {
         self.buffers.iter().map(|buffer| buffer.data.clone())
     }
 
-    /// Every parameter and buffer by its name, in the order in which they were made.
+    /// Every parameter and buffer with its name, in order of creation.
     pub(crate) fn state(&self) -> Vec<(String, Tensor)> {
         let parameters = self.leaves.iter().map(|leaf| (leaf.name.to_string(), leaf.data.clone()));
         let buffers =
@@ -123,7 +123,7 @@ impl Context {
         all
     }
 
-    /// Forgets all parameters and buffers: without another owner the model is gone.
+    /// Unregisters all parameters and buffers: without another owner the model is freed.
     pub fn drop_model(&mut self) {
         self.needs_whole = None;
         self.leaves.clear();

@@ -1,18 +1,19 @@
-//! Which products with a packed matrix bitsandbytes makes in one kernel, and which by unpacking it first.
+//! Which products with a packed matrix bitsandbytes computes in one kernel, and for which it unpacks the matrix first.
 
 use super::Libraries;
 use vramlab_device::{DType, NF4_RUN};
 
-/// Rows up to which the one kernel always wins.
+/// Up to this many rows the one kernel is always used.
 const FEW: usize = 4;
-/// Rows beyond which it never does.
+/// Beyond this many rows it is never used.
 const MANY: usize = 1536;
 /// Elements of a matrix below which unpacking costs more than it saves.
 const SMALL: usize = 4 << 20;
 
 impl Libraries {
-    /// Whether `m` rows times a packed matrix of (`n`, `k`) are one kernel that unpacks as it goes: `_gemm_4bit_use_custom_cuda` of
-    /// bitsandbytes 0.50. Its thresholds for Hopper are here; of other cards the rule for few rows alone.
+    /// Whether the product of `m` rows with a packed matrix of (`n`, `k`) is one kernel that unpacks as it goes:
+    /// `_gemm_4bit_use_custom_cuda` of bitsandbytes 0.50. The thresholds are those for Hopper; for other cards only the rule for
+    /// few rows is here.
     pub(crate) const fn multiplies_packed(self, dtype: DType, [m, n, k]: [usize; 3]) -> bool {
         if m > MANY || !k.is_multiple_of(NF4_RUN) {
             return false;
@@ -51,7 +52,7 @@ impl Libraries {
 mod tests {
     use super::*;
 
-    /// The numbers of rows at which the answer of `_gemm_4bit_use_custom_cuda` for bf16 changes, on an H100 of 132 multiprocessors.
+    /// The row counts at which the answer of `_gemm_4bit_use_custom_cuda` for bf16 changes, on an H100 of 132 multiprocessors.
     #[test]
     fn few_rows_are_multiplied_packed() {
         let shapes: [([usize; 2], &[usize]); 13] = [

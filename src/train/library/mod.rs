@@ -1,5 +1,5 @@
-//! PyTorch's libraries: what they see of a device, and the memory they take from the caching allocator, at the moment they
-//! take it.
+//! PyTorch's libraries: which properties of a device they see, and which memory they take from the caching allocator, and
+//! when.
 
 mod convolution;
 mod four_bit;
@@ -19,7 +19,7 @@ use super::tensor::Tensor;
 
 pub(crate) use convolution::{Arithmetic, Convolution, Pass};
 
-/// What PyTorch and its libraries ask of a device before they choose a kernel or a workspace.
+/// Properties of a device that PyTorch and its libraries read before they choose a kernel or a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Libraries {
     /// Compute capability, major times ten plus minor: 90 on an H200.
@@ -27,23 +27,23 @@ pub struct Libraries {
     /// Streaming multiprocessors: 132 on an H200.
     pub multiprocessors: usize,
     /// Whether cuBLAS and cuBLASLt keep workspaces. Scratch that lives within one op (row sums, attention) is part of the
-    /// op and asked for on every device.
+    /// op and requested on every device.
     pub workspaces: bool,
 }
 
 impl Libraries {
-    /// An H200's (or H100's).
+    /// An H200 or H100.
     pub const HOPPER: Self = Self { compute_capability: 90, multiprocessors: 132, workspaces: true };
     /// A processor's kernels need no blocks of their own; everything else is as on an H200.
     pub const PROCESSOR: Self = Self { workspaces: false, ..Self::HOPPER };
 
-    /// A card of AMD's, with PyTorch for ROCm: gfx942 and gfx950.
+    /// An AMD card with PyTorch for ROCm: gfx942 and gfx950.
     #[must_use]
     pub const fn rocm(self) -> bool {
         matches!(self.compute_capability, 94 | 95)
     }
 
-    /// Bytes of a cuBLAS workspace, one per handle and stream: PyTorch's default, which Hopper's kernels want larger. `None` where every
+    /// Bytes of a cuBLAS workspace, one per handle and stream: PyTorch's default, which is larger for Hopper. `None` if every
     /// product goes to hipBLASLt, as on AMD's Instincts (`Context::blasPreferredBackend`).
     #[must_use]
     pub const fn cublas(self) -> Option<Bytes> {
@@ -88,14 +88,14 @@ pub(crate) enum Thread {
     Backward,
 }
 
-/// Library workspaces that were asked for and are kept until the trainer ends.
+/// Library workspaces that were requested and are kept until the trainer ends.
 #[derive(Default)]
 pub(crate) struct Library {
     pub policy: Libraries,
     pub thread: Thread,
     cublas: [Option<Tensor>; 2],
     cublas_lt: [Option<Tensor>; 2],
-    /// What the plan took that a convolution ran with last: PyTorch keeps one for each of its threads, and tries it first.
+    /// The workspace of the plan that each convolution last ran with: PyTorch keeps one plan per thread, and tries it first.
     settled: BTreeMap<(Thread, Pass, Convolution, Arithmetic), usize>,
 }
 
@@ -104,7 +104,7 @@ impl Library {
         Self { policy, ..Self::default() }
     }
 
-    /// A GEMM runs on this thread's cuBLAS handle.
+    /// Prepares a GEMM on this thread's cuBLAS handle.
     pub fn gemm(&mut self, memory: &Memory) -> OpResult<()> {
         if !self.policy.workspaces {
             return Ok(());
@@ -118,7 +118,7 @@ impl Library {
         Ok(())
     }
 
-    /// What runs on this thread's cuBLASLt handle.
+    /// Prepares work on this thread's cuBLASLt handle.
     fn gemm_lt(&mut self, memory: &Memory, name: &'static str) -> OpResult<()> {
         let slot = &mut self.cublas_lt[self.thread as usize];
         if slot.is_none() {
@@ -127,23 +127,23 @@ impl Library {
         Ok(())
     }
 
-    /// The product that follows may use the workspace of this thread's cuBLAS handle.
+    /// Lends the workspace of this thread's cuBLAS handle to the product that follows.
     fn lend(&self, memory: &Memory) {
         if let Some(workspace) = &self.cublas[self.thread as usize] {
             memory.with_device(|device| device.lend_workspace(workspace.operand()));
         }
     }
 
-    /// A GEMM with a bias epilogue runs on this thread's cuBLASLt handle, which is reached through the cuBLAS handle.
+    /// Prepares a GEMM with a bias epilogue on this thread's cuBLASLt handle, which PyTorch reaches through the cuBLAS handle.
     pub fn gemm_with_bias(&mut self, memory: &Memory) -> OpResult<()> {
         self.gemm(memory)?;
         if self.policy.workspaces { self.gemm_lt(memory, "cuBLASLt workspace") } else { Ok(()) }
     }
 
-    /// The workspace that cuDNN takes for one pass of a convolution, to be dropped when the pass is launched; `None` where it
-    /// takes none. `ask` asks for so many bytes.
+    /// The workspace that cuDNN takes for one pass of a convolution, to be dropped when the pass is launched; `None` if it
+    /// takes none. `ask` requests that many bytes.
     ///
-    /// Where memory is short PyTorch goes through cuDNN's plans until it gets a workspace, and stays with that plan.
+    /// If memory is short, PyTorch goes through cuDNN's plans until it gets a workspace, and keeps that plan.
     pub fn convolution(
         &mut self,
         (pass, convolution, arithmetic): (Pass, &Convolution, Arithmetic),
@@ -162,7 +162,7 @@ impl Library {
             }
             Offer::Refused(refused) => refused,
         };
-        // Behind the plan that was kept all are tried, that one once more among them.
+        // If the kept plan is refused, all plans are tried, the kept one among them.
         let anew = settled.map(|_| first);
         for bytes in anew.into_iter().chain(convolution::further(pass, convolution, arithmetic, first)) {
             match offer(bytes, &ask)? {
@@ -177,12 +177,12 @@ impl Library {
     }
 }
 
-/// A workspace, or none where the plan takes none.
+/// A workspace, or none if the plan takes none.
 #[derive(Default)]
 pub(crate) struct WorkspaceGrant {
     /// The block.
     pub workspace: Option<Tensor>,
-    /// What the plan that cuDNN would rather have taken needs, where that was refused just now.
+    /// Bytes for the plan that cuDNN prefers, if its workspace was just refused.
     pub in_place_of: Option<usize>,
 }
 

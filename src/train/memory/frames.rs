@@ -1,62 +1,62 @@
-//! What the frames of an exception hold.
+//! The blocks that an exception's frames hold.
 //!
-//! An exception refers to its traceback, a traceback to the frames that were left, and a frame to its variables: as long as a program
-//! keeps the exception, or is still within the `except` block that caught it, everything lives that lived when a request failed, but
-//! for what PyTorch's own code in C++ held.
+//! An exception refers to its traceback, a traceback to the frames that were left, and a frame to its variables. While a program
+//! keeps the exception, or is still within the `except` block that caught it, everything stays alive that was alive when a
+//! request failed, except what PyTorch's own C++ code held.
 
 use std::any::Any;
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 
-/// A block that gives itself back with its last handle.
+/// A block that is freed with its last handle.
 pub(crate) type BlockHandle = Rc<dyn Any>;
 
-/// The blocks of a step, where its frames may be held.
+/// The blocks of a step that its frames may hold.
 #[derive(Default)]
 pub(super) struct Frames {
-    /// Taken since the step began; `None` while they are not noted.
+    /// Blocks allocated since the step began; `None` while they are not noted.
     taken: RefCell<Option<Vec<Weak<dyn Any>>>>,
-    /// What the node that goes backward has saved.
+    /// What the node that runs backward has saved.
     unpacked: RefCell<Vec<Weak<dyn Any>>>,
-    /// Of that, what lived when a request failed.
+    /// Of these, what was alive when a request failed.
     caught: RefCell<Vec<BlockHandle>>,
 }
 
 impl Frames {
-    /// A step begins; `held` where its frames will be if it fails.
+    /// Begins a step; `held`: the program keeps the frames if the step fails.
     pub fn begin(&self, held: bool) {
         self.taken.replace(held.then(Vec::new));
         self.begin_node();
     }
 
-    /// Whether anything is noted.
+    /// Whether blocks are noted.
     pub fn are_watched(&self) -> bool {
         self.taken.borrow().is_some()
     }
 
-    /// A block was taken.
+    /// Notes an allocated block.
     pub fn took(&self, block: &BlockHandle) {
         if let Some(taken) = &mut *self.taken.borrow_mut() {
             taken.push(Rc::downgrade(block));
-            // The request before was refused and something else served.
+            // The last request failed, but something else has served it.
             self.caught.borrow_mut().clear();
         }
     }
 
-    /// Another node goes backward.
+    /// Begins the backward of another node.
     pub fn begin_node(&self) {
         self.unpacked.borrow_mut().clear();
         self.caught.borrow_mut().clear();
     }
 
-    /// The node that goes backward reads what it has saved: its graph holds that until the node has run.
+    /// The node that runs backward reads a saved block: its graph holds the block until the node has run.
     pub fn unpacked(&self, block: &BlockHandle) {
         if self.are_watched() {
             self.unpacked.borrow_mut().push(Rc::downgrade(block));
         }
     }
 
-    /// A request failed.
+    /// Notes that a request failed.
     pub fn fail(&self) {
         if self.are_watched() {
             let alive: Vec<BlockHandle> = self.unpacked.borrow().iter().filter_map(Weak::upgrade).collect();
@@ -64,7 +64,7 @@ impl Frames {
         }
     }
 
-    /// All of the step's blocks that are held now, and what the failed node had saved; nothing is noted from here on.
+    /// Returns all blocks of the step that are still held, and what the failed node had saved; stops noting.
     pub fn catch(&self) -> Vec<BlockHandle> {
         let taken = self.taken.take().unwrap_or_default();
         let mut alive: Vec<BlockHandle> = taken.iter().filter_map(Weak::upgrade).collect();

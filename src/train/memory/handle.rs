@@ -20,7 +20,7 @@ use super::names::NameTable;
 use super::trace::Journal;
 use super::watch::Watch;
 
-/// A moment of a stream, and how long training had been held until then.
+/// A mark on a stream, and how long training had been held by then.
 #[derive(Clone, Copy, Debug)]
 pub struct HeldMark {
     mark: StreamMark,
@@ -28,7 +28,7 @@ pub struct HeldMark {
 }
 
 pub(super) struct MemoryInner {
-    /// The device's index among those of the run: every event says it.
+    /// The device's index among those of the run: every event carries it.
     index: DeviceIndex,
     pub(super) allocator: RefCell<CachingAllocator<Box<dyn SegmentSource>, Journal>>,
     pub(super) journal: Journal,
@@ -36,7 +36,7 @@ pub(super) struct MemoryInner {
     pub(super) observer: RefCell<Box<dyn Observer>>,
     pub(super) names: RefCell<NameTable>,
     pub(super) scope: Cell<NameId>,
-    /// Blocks that were handed out so far.
+    /// Number of blocks allocated so far.
     pub(super) blocks: Cell<u64>,
     /// Page-locked host memory.
     pub(super) host: RefCell<CachingHostAllocator<Box<dyn HostMemorySource>>>,
@@ -44,17 +44,17 @@ pub(super) struct MemoryInner {
     pub(super) pageable: Cell<Bytes>,
     /// Bytes in unified memory.
     pub(super) managed: Cell<Bytes>,
-    /// All host memory, of either kind.
+    /// All host memory, of every kind.
     pub(super) account: HostAccount,
     /// Exchanges with other ranks since the step began: their begins and ends.
     pub(super) exchanges: RefCell<Vec<(HeldMark, HeldMark)>>,
-    /// What the observer was last told of host memory.
+    /// The host memory that was last reported to the observer.
     pub(super) told_host: Cell<(Bytes, Bytes)>,
-    /// Time that safe points spent waiting for a person.
+    /// Time that safe points spent waiting for the user.
     pub(super) held: Cell<Micros>,
-    /// What the frames of an exception would hold.
+    /// The blocks that the frames of an exception would hold.
     pub(super) frames: Frames,
-    /// Looks whether what is launched keeps to live blocks, where it is asked to.
+    /// Checks, if asked to, that kernels and copies stay within live blocks.
     pub(super) watch: Option<Watch>,
 }
 
@@ -69,8 +69,8 @@ impl Memory {
         Self::of_rank(DeviceIndex::FIRST, device, settings, observer, cfg!(debug_assertions))
     }
 
-    /// The same for the device number `index` of several, whose events say so. Where it is `watched`, kernels and copies are
-    /// refused that reach beyond live blocks, as they always are in debug builds.
+    /// The same for the device number `index` of several, whose events carry that number. If `watched`, kernels and copies
+    /// that reach beyond live blocks are refused, as they always are in debug builds.
     pub(crate) fn of_rank(
         index: DeviceIndex,
         mut device: Box<dyn Device>,
@@ -103,7 +103,7 @@ impl Memory {
         }))
     }
 
-    /// Gives all memory back and the device away; `None` where there is another handle.
+    /// Frees all memory and returns the device; `None` if there is another handle.
     pub(crate) fn into_device(self) -> Option<Box<dyn Device>> {
         Rc::into_inner(self.0).map(|shared| shared.device.into_inner())
     }
@@ -114,7 +114,7 @@ impl Memory {
         self.0.device.borrow().info().clone()
     }
 
-    /// False on a simulated device: its tensors have addresses and nothing behind them.
+    /// False on a simulated device: its tensors have addresses but no memory behind them.
     #[must_use]
     pub fn holds_bytes(&self) -> bool {
         !self.0.device.borrow().info().simulated
@@ -125,20 +125,20 @@ impl Memory {
         self.0.device.borrow_mut().synchronize();
     }
 
-    /// Whether the device passes bytes on to those of other ranks by itself.
+    /// Whether the device itself transfers bytes to those of other ranks.
     #[must_use]
     pub fn exchanges(&self) -> bool {
         self.0.device.borrow().exchanges()
     }
 
-    /// Time since the device was opened, without the time that a person held training at safe points.
+    /// Time since the device was opened, without the time that the user held training at safe points.
     #[must_use]
     pub fn now(&self) -> Micros {
         let now = micros(self.0.device.borrow().now());
         Micros(now.0.saturating_sub(self.0.held.get().0))
     }
 
-    /// Marks the present end of `stream`'s work: [`Memory::between`] tells later when the device got there.
+    /// Marks the current end of `stream`'s work: [`Memory::between`] tells later when the device got there.
     ///
     /// # Errors
     /// [`DeviceError::UnknownStream`].
@@ -152,7 +152,7 @@ impl Memory {
         self.0.index
     }
 
-    /// Whether the device has `stream`, for what the allocator is asked to do with it: that refuses none.
+    /// Checks that the device has `stream`, for operations of the allocator, which accepts any stream.
     pub(super) fn known(&self, operation: &'static str, stream: StreamId) -> Result<(), DeviceError> {
         let device = self.0.device.borrow();
         if stream == StreamId::DEFAULT || device.has_stream(stream) {
@@ -161,7 +161,7 @@ impl Memory {
         Err(DeviceError::UnknownStream { operation, device: device.info().id.clone(), stream })
     }
 
-    /// Something that happened now on this device.
+    /// An event of this device with the current time.
     fn event(&self, kind: EventKind) -> Event {
         self.event_at(self.now(), kind)
     }
@@ -170,7 +170,7 @@ impl Memory {
         Event { time, device: self.0.index, kind }
     }
 
-    /// Time of the device between two moments, without the time that a person held training; waits until it has reached
+    /// Device time between two marks, without the time that the user held training; waits until the device has reached
     /// both.
     #[must_use]
     pub fn between(&self, from: HeldMark, to: HeldMark) -> Micros {
@@ -178,7 +178,7 @@ impl Memory {
         Micros(elapsed.0.saturating_sub(to.held.0.saturating_sub(from.held.0)))
     }
 
-    /// Takes note of an exchange with other ranks.
+    /// Notes an exchange with other ranks.
     pub(crate) fn note_exchange(&self, begun: HeldMark, ended: HeldMark) {
         self.0.exchanges.borrow_mut().push((begun, ended));
     }
@@ -189,7 +189,7 @@ impl Memory {
         Micros(exchanges.into_iter().map(|(begun, ended)| self.between(begun, ended).0).sum())
     }
 
-    /// Tells the observer.
+    /// Reports an event to the observer.
     pub fn emit(&self, kind: EventKind) {
         let event = self.event(kind);
         self.0.observer.borrow_mut().event(event);
@@ -224,7 +224,7 @@ impl Memory {
         self.0.scope.replace(scope)
     }
 
-    /// The name of `what` within the present module: `blocks.0.fc output`.
+    /// The name of `what` within the current module: `blocks.0.fc output`.
     #[must_use]
     pub fn name_here(&self, what: &'static str) -> NameId {
         let scope = self.scope();
@@ -237,7 +237,7 @@ impl Memory {
         id
     }
 
-    /// Takes a block of `bytes` for `stream`: its address and how many were handed out before it.
+    /// Allocates `bytes` for `stream`: returns the address and how many blocks were allocated before.
     pub(crate) fn take(
         &self,
         bytes: Bytes,
@@ -273,37 +273,37 @@ impl Memory {
         }
     }
 
-    /// A step begins; whether its frames will be `held` where it fails.
+    /// Begins a step; `held`: the program keeps its frames if it fails.
     pub(crate) fn begin_frames(&self, held: bool) {
         self.0.frames.begin(held);
     }
 
-    /// A variable of the program holds a block, whenever that was taken.
+    /// Notes that a variable of the program holds a block, whenever that was allocated.
     pub(crate) fn in_frame(&self, block: &BlockHandle) {
         self.0.frames.took(block);
     }
 
-    /// Another node goes backward.
+    /// Begins the backward of another node.
     pub(crate) fn begin_node(&self) {
         self.0.frames.begin_node();
     }
 
-    /// The node that goes backward reads what it has saved.
+    /// Notes that the node that runs backward reads a saved block.
     pub(crate) fn unpacked(&self, block: &BlockHandle) {
         self.0.frames.unpacked(block);
     }
 
-    /// Whether a step's frames are held if it fails, and have not been yet.
+    /// Whether the frames of a failed step would be held, and have not been caught yet.
     pub(crate) fn watches_frames(&self) -> bool {
         self.0.frames.are_watched()
     }
 
-    /// What the frames of a step that failed hold.
+    /// The blocks that the frames of a failed step hold.
     pub(crate) fn catch_frames(&self) -> Vec<BlockHandle> {
         self.0.frames.catch()
     }
 
-    /// Gives it back.
+    /// Frees the block at `address`.
     pub(crate) fn free(&self, address: Address) {
         let result = self.0.allocator.borrow_mut().free(address);
         debug_assert!(result.is_ok(), "a block is freed once");
@@ -344,23 +344,23 @@ impl Memory {
         Ok(self.0.device.borrow_mut().launch(kernel, StreamId::DEFAULT)?)
     }
 
-    /// Whether all of `span` lies within a live block, where that is looked at.
+    /// Checks that all of `span` lies within a live block, if blocks are watched.
     pub(super) fn check(&self, operation: &'static str, span: Span) -> Result<(), DeviceError> {
         let Some(watch) = &self.0.watch else { return Ok(()) };
         watch.check(operation, &self.0.device.borrow().info().id, span)
     }
 
-    /// Runs `work` with the device.
+    /// Calls `work` with the device.
     pub fn with_device<T>(&self, work: impl FnOnce(&mut dyn Device) -> T) -> T {
         work(&mut **self.0.device.borrow_mut())
     }
 
-    /// Marks the beginning of an op of the present module.
+    /// Marks the beginning of an op of the current module.
     pub fn begin_op(&self, name: &'static str) {
         self.emit(EventKind::OpBegin { name: self.name_here(name) });
     }
 
-    /// Marks its end and lets the observer in.
+    /// Marks the end of the op and lets the observer in.
     ///
     /// # Errors
     /// [`TrainError::Stopped`].
@@ -383,7 +383,7 @@ impl Memory {
         self.safe_point(SafePoint::Phase)
     }
 
-    /// Does what the observer asks until it says go on.
+    /// Does what the observer asks until it answers to continue.
     ///
     /// # Errors
     /// [`TrainError::Stopped`].
@@ -393,7 +393,7 @@ impl Memory {
                 let mut observer = self.0.observer.borrow_mut();
                 (observer.safe_point(point), observer.take_held())
             };
-            // A simulated clock stands still meanwhile.
+            // A simulated clock stands still during the wait.
             if self.holds_bytes() {
                 self.0.held.set(Micros(self.0.held.get().0 + micros(held).0));
             }
@@ -412,7 +412,7 @@ impl Memory {
         self.release_cached();
     }
 
-    /// The same as a part of making the trainer: nothing that a person did, nothing to measure.
+    /// Gives free segments back while the trainer is made: without an event of the user's and without a measurement.
     pub fn release_cached(&self) {
         self.0.device.borrow_mut().synchronize();
         self.0.allocator.borrow_mut().empty_cache();
@@ -440,7 +440,7 @@ impl Memory {
         self.emit(EventKind::ResetPeaks);
     }
 
-    /// Forgets the peaks so far, as a part of making the trainer.
+    /// Resets the peaks while the trainer is made.
     pub fn reset_peaks(&self) {
         self.0.allocator.borrow_mut().reset_peak_statistics();
     }
@@ -457,7 +457,7 @@ impl Memory {
         self.0.allocator.borrow().reserved()
     }
 
-    /// Bytes that requests may still take in all: what the driver and the limit would give, and what is cached.
+    /// Bytes that requests may still take in all: what the driver would give under the limit, plus what is cached.
     #[must_use]
     pub fn headroom(&self) -> Bytes {
         let left = self.0.allocator.borrow().left();

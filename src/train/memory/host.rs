@@ -1,4 +1,4 @@
-//! Host memory beside the device's: page-locked blocks of one caching host allocator, and pageable memory.
+//! Host memory beside the device's: page-locked blocks from one caching host allocator, and pageable memory.
 
 use crate::error::TrainError;
 use vramlab_allocator::HostAllocError;
@@ -9,7 +9,7 @@ use vramlab_model::EventKind;
 use super::handle::Memory;
 
 impl Memory {
-    /// Zeroed elements in pageable host memory; none where the device has no bytes.
+    /// Zeroed elements in pageable host memory; empty if the device has no bytes.
     ///
     /// # Errors
     /// [`TrainError::OutOfMemory`] of the host.
@@ -18,7 +18,7 @@ impl Memory {
         self.0.account.vec(len).map_err(|refused| TrainError::of_host(what, refused))
     }
 
-    /// A page-locked block for `bytes`. Unused blocks go back to the system before one is refused.
+    /// A page-locked block for `bytes`. Unused blocks go back to the system before a request fails.
     ///
     /// # Errors
     /// [`TrainError::OutOfMemory`] of the host.
@@ -39,13 +39,13 @@ impl Memory {
         }
     }
 
-    /// Takes a page-locked block back; it is used again when copies of it are done.
+    /// Takes a page-locked block back; it is reused once its copies are done.
     pub(crate) fn unpin(&self, buffer: HostBuffer) {
         let freed = self.0.host.borrow_mut().free(buffer.address);
         debug_assert!(freed.is_ok(), "a page-locked block is freed once");
     }
 
-    /// Notes that a copy on `stream` uses a page-locked block: given back, it waits for that stream's work.
+    /// Notes that a copy on `stream` uses a page-locked block: once freed, the block waits for that stream's work.
     ///
     /// # Errors
     /// [`DeviceError::UnknownStream`].
@@ -61,17 +61,17 @@ impl Memory {
         self.tell_host();
     }
 
-    /// Bytes in unified memory, which no allocator knows.
+    /// Bytes in unified memory, which no allocator counts.
     #[must_use]
     pub fn managed(&self) -> Bytes {
         self.0.managed.get()
     }
 
-    /// Tells the observer of host memory where it has changed since the last time.
+    /// Reports host memory to the observer if it has changed since the last report.
     pub(crate) fn tell_host(&self) {
         let pinned = *self.0.host.borrow().statistics();
         let bytes = |counter: i64| Bytes(u64::try_from(counter).unwrap_or(0));
-        // Unified memory is the host's as far as the allocator of the device is concerned, wherever its pages are.
+        // For the device's allocator unified memory is host memory, wherever its pages are.
         let pageable = self.0.pageable.get() + self.0.managed.get();
         let now = (bytes(pinned.active_bytes.current) + pageable, bytes(pinned.allocated_bytes.current) + pageable);
         if self.0.told_host.replace(now) != now {

@@ -8,7 +8,7 @@ use vramlab_model::{CopyDirection, EventKind, Micros};
 
 use super::handle::Memory;
 
-/// Bytes of one tensor in host memory. Dropping it gives them back.
+/// Bytes of one tensor in host memory, freed on drop.
 pub(crate) struct HostBlock {
     memory: Memory,
     bytes: Bytes,
@@ -23,7 +23,7 @@ enum HostPlace {
 }
 
 impl HostBlock {
-    /// Room for `bytes`.
+    /// Allocates room for `bytes`.
     ///
     /// # Errors
     /// [`TrainError::OutOfMemory`] of the host.
@@ -39,7 +39,7 @@ impl HostBlock {
         Ok(Self { memory: memory.clone(), bytes, place })
     }
 
-    /// Copies the bytes of `tensor`, which lie together, here; on the compute stream the caller waits for them.
+    /// Copies the contiguous bytes of `tensor` here; if `stream` is the compute stream, the caller waits for them.
     ///
     /// # Errors
     /// [`TrainError::Device`].
@@ -95,7 +95,7 @@ impl HostBlock {
         Ok(self.memory.check("a copy", Span { start: tensor.address(), bytes: self.bytes })?)
     }
 
-    /// A copy beside the computation takes none of its time here: its duration is that of the submission.
+    /// Reports a copy. A copy beside the computation takes none of its time: its duration is that of the submission.
     fn tell(&self, direction: CopyDirection, begun: Micros, stream: StreamId) {
         let pinned = matches!(self.place, HostPlace::Pinned(_));
         let elapsed = Micros(self.memory.now().0.saturating_sub(begun.0));

@@ -1,4 +1,4 @@
-//! Unified memory: beside the allocator.
+//! Unified memory, which the allocator does not count.
 
 use crate::error::TrainError;
 use vramlab_allocator::units::{Address, Bytes};
@@ -6,14 +6,14 @@ use vramlab_device::{DType, Operand};
 
 use super::handle::Memory;
 
-/// Elements in unified memory, which kernels reach and the allocator does not count. Dropping it gives them back.
+/// Elements in unified memory, which kernels reach and the allocator does not count. Freed on drop.
 pub(crate) struct ManagedBlock {
     memory: Memory,
     operand: Operand,
 }
 
 impl ManagedBlock {
-    /// Room for `len` elements, not initialised.
+    /// Allocates room for `len` elements, not initialised.
     ///
     /// # Errors
     /// [`TrainError::OutOfMemory`] of the host, [`TrainError::Device`].
@@ -27,7 +27,7 @@ impl ManagedBlock {
         Ok(Self { memory: memory.clone(), operand: Operand { address, dtype, len } })
     }
 
-    /// What kernels are given.
+    /// The elements as a kernel's operand.
     pub const fn operand(&self) -> Operand {
         self.operand
     }

@@ -1,16 +1,16 @@
-//! Names: texts of events, each defined once, and those that blocks get within a module.
+//! Names: texts of events, each defined once, and the names of blocks within a module.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use vramlab_model::NameId;
 
-/// Every name so far.
+/// All names so far.
 #[derive(Default)]
 pub(super) struct NameTable {
     texts: HashMap<Arc<str>, NameId>,
     known: Vec<Arc<str>>,
-    /// By module; one has a handful, so that looking through them is quicker than a hash.
+    /// By module. A module has a handful of names: a linear search is faster than a hash.
     within: Vec<Vec<(&'static str, NameId)>>,
 }
 
@@ -20,7 +20,7 @@ impl NameTable {
         self.texts.get(text).copied()
     }
 
-    /// NameTable `text`, which has no name yet.
+    /// Defines `text`, which has no name yet.
     pub fn define(&mut self, text: &Arc<str>) -> NameId {
         let id = NameId(u32::try_from(self.known.len() + 1).unwrap_or(u32::MAX));
         self.known.push(Arc::clone(text));
@@ -39,7 +39,7 @@ impl NameTable {
         names.iter().find(|(known, _)| *known == what).map(|(_, name)| *name)
     }
 
-    /// Remembers it.
+    /// Remembers the name of `what` within the module `scope`.
     pub fn keep_within(&mut self, scope: NameId, what: &'static str, name: NameId) {
         let place = scope.0 as usize;
         if self.within.len() <= place {

@@ -14,7 +14,7 @@ use vramlab_model::{Category, CopyDirection, EventKind, Micros, NameId};
 use super::frames::BlockHandle;
 use super::handle::Memory;
 
-/// Bytes that are made on the host at once.
+/// Bytes that the host makes at a time.
 const PIECE: usize = 1024 * 1024;
 
 impl Memory {
@@ -26,7 +26,7 @@ impl Memory {
         self.named_tensor(shape, dtype, category, self.name_here(what), StreamId::DEFAULT)
     }
 
-    /// Scratch of a library or of a reduction, in bytes, which the kernels that follow may use.
+    /// Scratch of a library or of a reduction, in bytes, which the following kernels may use.
     ///
     /// # Errors
     /// As for [`Memory::tensor`].
@@ -61,8 +61,8 @@ impl Memory {
         Ok(Tensor::new(Rc::new(Storage::on_host(self, shape.numel(), dtype)?), shape))
     }
 
-    /// Notes a copy of a tensor's bytes between device and host on `stream`, which a kernel makes where there are bytes. Of pageable
-    /// memory the caller waits for it.
+    /// Spends the time of copying a tensor's bytes between device and host on `stream`; where there are bytes, a kernel makes the
+    /// copy. The caller waits for a copy of pageable memory.
     ///
     /// # Errors
     /// [`TrainError::Device`](crate::TrainError::Device).
@@ -76,7 +76,7 @@ impl Memory {
         Ok(())
     }
 
-    /// A tensor on the meta device: a shape and a type, until it takes over another's block.
+    /// A tensor on the meta device: a shape and a type, until it gets another tensor's block.
     #[must_use]
     pub fn meta(&self, shape: Shape, dtype: DType) -> Tensor {
         Tensor::new(Rc::new(Storage::absent(self, dtype, StreamId::DEFAULT)), shape)
@@ -90,7 +90,7 @@ impl Memory {
         Ok(tensor.storage().refill(tensor.numel(), Category::Parameter, self.name(name))?)
     }
 
-    /// Notes that `stream` uses the tensor's block: freed, it waits for that stream's work.
+    /// Notes that `stream` uses the tensor's block: once freed, the block waits for that stream's work.
     ///
     /// # Errors
     /// [`DeviceError::UnknownStream`].
@@ -100,12 +100,12 @@ impl Memory {
         Ok(())
     }
 
-    /// A live block turned out to be something else.
+    /// Changes the category and the name of a live block.
     pub fn relabel(&self, tensor: &Tensor, category: Category, name: NameId) {
         self.emit(EventKind::Relabel { address: tensor.storage().address(), category, name });
     }
 
-    /// The same for a copy of a tensor's first `bytes`.
+    /// The same check for a copy of a tensor's first `bytes`.
     fn check_copy(&self, tensor: &Tensor, bytes: usize) -> Result<(), DeviceError> {
         self.check("a copy", Span { start: tensor.address(), bytes: Bytes(bytes as u64) })
     }
@@ -119,8 +119,8 @@ impl Memory {
         Ok(self.0.device.borrow_mut().copy_pageable(bytes, tensor.address(), tensor.stream())?)
     }
 
-    /// Writes what `make` makes to a tensor's block, as [`Memory::write`] does, in pieces: `make` gets the number of a
-    /// piece's first element, and its bytes. A device without bytes spends the time and makes nothing.
+    /// Writes what `make` produces to a tensor's block, as [`Memory::write`] does, in pieces: `make` gets the number
+    /// of a piece's first element, and the piece's bytes. A device without bytes spends the time and makes nothing.
     ///
     /// # Errors
     /// [`TrainError::Device`](crate::TrainError::Device).
@@ -141,7 +141,7 @@ impl Memory {
         Ok(())
     }
 
-    /// The same by all cores: the values of an element depend on its number alone.
+    /// Fills on all cores: the value of an element depends on its number alone.
     ///
     /// # Errors
     /// A failed copy.
@@ -150,7 +150,7 @@ impl Memory {
         if whole <= PIECE as u64 || !self.holds_bytes() {
             return self.fill(tensor, make);
         }
-        // Asked of large tensors alone: the answer is read from files.
+        // Large tensors only: the system reads the number of cores from files.
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         if cores == 1 {
             return self.fill(tensor, make);

@@ -1,4 +1,4 @@
-//! What the allocator tells of itself, as events of the model.
+//! Turns the allocator's history into events of the model.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ impl TraceSink for Journal {
 }
 
 impl Journal {
-    /// Nothing was noted since the last [`Journal::take`].
+    /// Whether nothing was noted since the last [`Journal::take`].
     pub fn is_empty(&self) -> bool {
         self.0.borrow().is_empty()
     }
@@ -30,7 +30,7 @@ impl Journal {
         }
     }
 
-    /// The same where the last request, for `name`, failed: the error knows more of it than what was noted.
+    /// The same if the last request, for `name`, failed: the error knows more than the history.
     pub fn take_failure(&self, error: &OutOfMemory, name: NameId, mut tell: impl FnMut(EventKind)) {
         let last = self.0.borrow_mut().pop();
         debug_assert!(matches!(last, Some(TraceEvent::Oom { .. })), "the failure is noted last");

@@ -1,5 +1,5 @@
-//! Whether kernels and copies keep to live blocks: a device takes raw addresses, and a GPU does not say where memory that
-//! was given back is used again.
+//! Checks that kernels and copies stay within live blocks. A device takes raw addresses, and a GPU does not detect a use
+//! of freed memory.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use vramlab_allocator::units::{Address, Bytes};
 use vramlab_device::{DeviceError, Span};
 
-/// The live blocks, by address, with the bytes that were asked for.
+/// The live blocks, by address, with the bytes that were requested.
 #[derive(Default)]
 pub(super) struct Watch(RefCell<BTreeMap<Address, Bytes>>);
 
@@ -21,7 +21,7 @@ impl Watch {
     }
 
     /// # Errors
-    /// [`DeviceError::Failed`] where `span` is not all of it within one live block.
+    /// [`DeviceError::Failed`] unless all of `span` lies within one live block.
     pub fn check(&self, operation: &'static str, device: &str, span: Span) -> Result<(), DeviceError> {
         let Span { start, bytes } = span;
         let blocks = self.0.borrow();

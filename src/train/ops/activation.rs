@@ -25,7 +25,7 @@ impl Context {
         })
     }
 
-    /// `torch.square(relu(input))`. Saves the output of the first, twice. The square is one of `pow`, which autocast makes in f32.
+    /// `torch.square(relu(input))`. Saves the output of `relu` twice. `torch.square` is a `pow`, which autocast runs in f32.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -35,8 +35,8 @@ impl Context {
         self.square(&wide)
     }
 
-    /// `max(input, 0)` as a `torch.autograd.Function` writes it that saves its input too: `ctx.save_for_backward(x, y)`. Backward reads
-    /// the output alone.
+    /// `max(input, 0)` as a `torch.autograd.Function` that saves its input too: `ctx.save_for_backward(x, y)`. Backward reads
+    /// only the output.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -61,7 +61,7 @@ impl Context {
         Ok(output.detach().with_source(source))
     }
 
-    /// `max(input, 0)` in the place of `input`. Saves its result, which is the input's memory.
+    /// `max(input, 0)` in place. Saves its result, which is the input's memory.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -76,8 +76,8 @@ impl Context {
         })
     }
 
-    /// `input` where it is positive, `slope · input` elsewhere, in the place of `input`. Saves its result, which is the
-    /// input's memory.
+    /// `input` where it is positive, `slope · input` elsewhere, in place. Saves its result, which is the input's
+    /// memory.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -122,7 +122,7 @@ impl Context {
         })
     }
 
-    /// Puts an activation on the tape that saves its output; `output` comes with the source of its input.
+    /// Records an activation that saves its output; `output` has the source of the input.
     fn output_of_activation(
         &mut self,
         output: Tensor,
@@ -172,7 +172,7 @@ impl Context {
         })
     }
 
-    /// `silu(gate) · up` as one op, which saves both arguments. To be used in fused mode.
+    /// `silu(gate) · up` as one op, which saves both arguments. For fused mode.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -191,7 +191,7 @@ impl Context {
                 let (gate, up) = (saved_gate.unpack(cx)?, saved_up.unpack(cx)?);
                 drop((saved_gate, saved_up));
                 let grad = cx.contiguous(&grad, "contiguous gradient")?;
-                // Gradients take the places of what nobody else holds, as in Liger's kernel.
+                // Gradients overwrite saved tensors that have no other owner, as in Liger's kernel.
                 let in_place = |cx: &Self, saved: &Tensor, what| {
                     if saved.is_exclusive() && saved.is_contiguous() {
                         cx.memory().relabel(saved, Category::Temporary, cx.memory().name_here(what));
@@ -214,7 +214,7 @@ impl Context {
         })
     }
 
-    /// GELU of every element: by the error function, or its tanh approximation. Saves its input.
+    /// GELU of every element, by the error function or by its tanh approximation. Saves its input.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.

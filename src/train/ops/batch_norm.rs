@@ -7,29 +7,29 @@ use crate::tape::Gradients;
 use crate::tensor::Tensor;
 use vramlab_device::{ChannelShape, DType, ResidualGradient, kernels};
 
-/// What batch norm remembers of the batches it has seen: buffers, not parameters.
+/// Running statistics of a batch norm: buffers, not parameters.
 #[derive(Clone, Debug)]
 pub struct RunningStatistics {
     /// Mean of each channel.
     pub mean: Tensor,
     /// Variance of each channel.
     pub variance: Tensor,
-    /// Batches seen: one i64.
+    /// Number of batches seen: one i64.
     pub batches: Tensor,
 }
 
 /// Added to the variance.
 const EPS: f32 = 1e-5;
-/// How far the running statistics move towards those of a batch.
+/// The weight of a batch's statistics in the running ones.
 const MOMENTUM: f32 = 0.1;
 
 impl Context {
     /// Normalises each channel of `input` (batch, channels, …), then scales by `weight` and adds `bias`. Runs in the
     /// input's type.
     ///
-    /// In training it takes the statistics of the batch, moves the running ones towards them, and saves the input, the
-    /// weight, and mean and reciprocal deviation of each channel. In evaluation it takes the running ones, and saves
-    /// them instead.
+    /// In training it uses the statistics of the batch, moves the running ones towards them, and saves the input, the
+    /// weight, and mean and reciprocal deviation of each channel. In evaluation it uses the running statistics, and
+    /// saves them instead.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -62,7 +62,7 @@ impl Context {
                 value: 1.0,
             })?;
             let differentiates = cx.differentiates(&[input, weight, bias]);
-            // The running statistics are saved too, though nothing reads them in training.
+            // The running statistics are saved too, though backward does not read them in training.
             let saved_inputs = if differentiates {
                 let own = (cx.save(input)?, cx.save(weight)?);
                 Some((own, (cx.save(&running.mean)?, cx.save(&running.variance)?)))
@@ -110,17 +110,17 @@ impl Context {
         })
     }
 
-    /// Whether a batch norm and what follows it are one op: [`Context::batch_norm_activation`].
+    /// Whether a batch norm and the ops after it are one op: [`Context::batch_norm_activation`].
     #[must_use]
     pub const fn fuses_norms(&self) -> bool {
         self.fused && self.training
     }
 
-    /// [`Context::batch_norm`] in training, then the sum with `residual` where there is one, then `x > 0 ? x : slope · x`:
-    /// one op in the place of three.
+    /// [`Context::batch_norm`] in training, then the sum with `residual` if there is one, then `x > 0 ? x : slope · x`:
+    /// one op in place of three.
     ///
     /// It saves the input, mean and reciprocal deviation of each channel and, with a residual, the output. In backward the
-    /// output's gradient makes room for that of the sum or of the input, where it is not needed elsewhere.
+    /// output's gradient is overwritten by that of the sum or of the input, unless it is needed elsewhere.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -174,7 +174,7 @@ impl Context {
                 let Some(grad) = grad else { return Ok([const { None }; 4]) };
                 let grad = if grad.layout() == strides { grad } else { cx.arranged(&grad, strides, "gradient copy")? };
                 let (src, weight, bias) = (saved_src.unpack(cx)?, saved_weight.unpack(cx)?, saved_bias.unpack(cx)?);
-                // What waited in host memory may have come back in another layout.
+                // A tensor that waited in host memory may return in another layout.
                 let src = cx.arranged(&src, strides, "input copy")?;
                 let (mean, rstd) = (saved_statistics.0.unpack(cx)?, saved_statistics.1.unpack(cx)?);
                 let output = match &saved_output {
@@ -214,8 +214,8 @@ impl Context {
 
     /// Blocks for the gradients of input, weight and bias.
     ///
-    /// Where channels lie next to each other, PyTorch's own kernel sums over them in blocks of their own before it makes
-    /// the input's gradient.
+    /// With the channels last, PyTorch's own kernel sums over the channels in separate blocks before it computes the
+    /// input's gradient.
     fn batch_norm_gradients(&self, src: &Tensor, weight: &Tensor, shape: ChannelShape) -> OpResult<[Tensor; 3]> {
         let dsrc = || self.temporary(src.shape(), src.dtype(), "input gradient");
         let parameter = |what| self.temporary(weight.shape(), weight.dtype(), what);
@@ -239,7 +239,7 @@ impl Context {
             let differentiates = cx.differentiates(&[input, weight, bias]);
             let saved_input = if differentiates { Some((cx.save(input)?, cx.save(weight)?)) } else { None };
             let output = cx.activation(input.shape(), input.dtype(), "batch_norm output")?;
-            // PyTorch's own kernel makes mean and reciprocal deviation in evaluation too; cuDNN has no need of them.
+            // PyTorch's own kernel computes mean and reciprocal deviation in evaluation too; cuDNN does not.
             let made = if uses_cudnn(input, weight) { None } else { Some(cx.batch_statistics(input, shape)?) };
             cx.launch(kernels::BatchNorm::Inference {
                 src: input.operand(),
@@ -292,19 +292,19 @@ impl Context {
     }
 }
 
-/// Whether cuDNN normalises, else a kernel of PyTorch's: cuDNN's takes no bfloat16, and its weights are f32.
+/// Whether cuDNN runs the norm, else a kernel of PyTorch's: cuDNN takes no bfloat16, and its weights are f32.
 fn uses_cudnn(input: &Tensor, weight: &Tensor) -> bool {
     input.dtype() != DType::Bf16 && !matches!(weight.dtype(), DType::F16 | DType::Bf16)
 }
 
-/// The type that statistics of `input` are kept in.
+/// The type of the statistics of `input`.
 fn statistics_dtype(input: &Tensor) -> DType {
     if input.dtype() == DType::F64 { DType::F64 } else { DType::F32 }
 }
 
 fn channels(input: &Tensor) -> OpResult<ChannelShape> {
     match input.shape().dims() {
-        // A row of channels for each pixel.
+        // One row of channels for each pixel.
         &[batch, channels, height, width] if input.is_channels_last() => {
             Ok(ChannelShape { batch: batch * height * width, channels, area: 1 })
         }

@@ -19,7 +19,7 @@ impl Context {
             let differentiates = cx.differentiates(&[logits]);
             let saved = if differentiates { Some((cx.save(logits)?, cx.save(target)?)) } else { None };
             let loss = {
-                // The chain of elementwise ops, and their mean, that one kernel stands for.
+                // The blocks of the elementwise ops and their mean, which one kernel replaces.
                 let _log_sigmoid = cx.temporary(logits.shape(), logits.dtype(), "log-sigmoid")?;
                 let _losses = cx.temporary(logits.shape(), logits.dtype(), "losses")?;
                 cx.activation(Shape::new(&[]), logits.dtype(), "loss")?
@@ -47,7 +47,7 @@ impl Context {
         })
     }
 
-    /// `input` in f32 (`input.float()`): itself where it is, else a copy whose gradient is cast back.
+    /// `input` in f32 (`input.float()`): itself if it is f32, else a copy whose gradient is cast back.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.

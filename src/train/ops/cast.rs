@@ -1,4 +1,4 @@
-//! Casts: which ops run in 16 bit under autocast, and copies in other types.
+//! Casts: which ops run in 16 bits under autocast, and copies in other types.
 
 use crate::autocast::Autocast;
 use crate::context::Context;
@@ -11,7 +11,7 @@ use vramlab_device::{DType, kernels};
 use vramlab_model::Category;
 
 impl Context {
-    /// Runs `region` under autocast to `dtype` (off when `None`), with a cache of weight copies of its own that is
+    /// Runs `region` under autocast to `dtype` (off when `None`), with its own cache of weight copies, which is
     /// dropped at the end.
     ///
     /// # Errors
@@ -20,15 +20,15 @@ impl Context {
         let outer = std::mem::replace(&mut self.autocast, Autocast::region(dtype));
         let result = region(self);
         self.autocast = outer;
-        // A region around a whole step keeps them.
+        // A region around the whole step keeps the copies.
         if self.autocast.dtype().is_none() && !self.autocasts_backward {
             self.inputs.values_mut().for_each(|copy| *copy = None);
         }
         result
     }
 
-    /// Runs a region in which autocast is off, even within one where it is on: `torch.autocast("cuda", enabled=False)`. The copies of the
-    /// outer region stay.
+    /// Runs a region with autocast off, even within a region where it is on: `torch.autocast("cuda", enabled=False)`. The copies
+    /// of the outer region stay.
     ///
     /// # Errors
     /// What `region` returns.
@@ -36,7 +36,7 @@ impl Context {
         self.autocast(None, region)
     }
 
-    /// The input of an op that runs in 16 bit under autocast: `input` itself, its cached copy, or a new one.
+    /// The input of an op that runs in 16 bits under autocast: `input` itself, its cached copy, or a new copy.
     pub(crate) fn cast_to_lower(&mut self, input: &Tensor, what: &'static str) -> OpResult<Tensor> {
         let Some(dtype) = self.autocast.dtype() else { return Ok(input.clone()) };
         if input.dtype() != DType::F32 {
@@ -74,7 +74,7 @@ impl Context {
         Ok(copy)
     }
 
-    /// A weight with the channels last, in 16 bit under autocast: its cached copy, or a new one.
+    /// A weight with the channels last, in 16 bits under autocast: its cached copy, or a new copy.
     pub(crate) fn weight_channels_last(&mut self, weight: &Tensor) -> OpResult<Tensor> {
         let GradientTarget::Leaf(parameter) = weight.source() else { return self.channels_last(weight, "weight copy") };
         if self.autocast.dtype().is_none() {
@@ -105,7 +105,7 @@ impl Context {
     pub fn cast(&mut self, input: &Tensor, dtype: DType, what: &'static str) -> OpResult<Tensor> {
         self.op("cast", |cx| {
             if !input.is_dense() {
-                // What lies between rows, as between those of padded logits, is left out.
+                // Gaps between rows, as between those of padded logits, are left out.
                 let output = cx.activation(input.shape(), dtype, what)?;
                 cx.arrange(input, &output)?;
                 return Ok(cx.record_cast(input, output));
@@ -116,13 +116,13 @@ impl Context {
         })
     }
 
-    /// Whether the ops of this region may run in 16 bit.
+    /// Whether ops of this region may run in 16 bits.
     #[must_use]
     pub const fn autocasts(&self) -> bool {
         self.autocast.dtype().is_some()
     }
 
-    /// A copy of `input` (`input.clone()`), whose gradient is the copy's.
+    /// A copy of `input` (`input.clone()`); its gradient passes unchanged.
     ///
     /// # Errors
     /// Out of memory, or a device that fails.
@@ -139,7 +139,7 @@ impl Context {
         })
     }
 
-    /// Puts on the tape that `copy` is `input` in another type.
+    /// Records `copy` as `input` in another type.
     pub(crate) fn record_cast(&mut self, input: &Tensor, copy: Tensor) -> Tensor {
         if !self.differentiates(&[input]) {
             return copy;
@@ -156,7 +156,7 @@ impl Context {
         copy.with_source(source)
     }
 
-    /// A gradient in another type: the gradient itself where it has that type.
+    /// A gradient in another type: the gradient itself if it has that type.
     pub(crate) fn cast_gradient(&self, gradient: &Tensor, dtype: DType) -> OpResult<Tensor> {
         if gradient.dtype() == dtype {
             return Ok(gradient.clone());

@@ -1,4 +1,4 @@
-//! What a model of transformers does around its layers to learn each next token: positions before them, a loss behind them.
+//! What a transformers model does around its layers to predict each next token: positions before the layers, a loss after them.
 
 use crate::config::LossHead;
 use crate::context::Context;
@@ -10,20 +10,20 @@ use vramlab_device::{DType, kernels};
 
 use super::embedding::{SCAN_TILE, float_scan_storage, scan_storage};
 
-/// Targets of positions that don't count: PyTorch's default `ignore_index`.
+/// The target of positions that don't count: PyTorch's default `ignore_index`.
 const IGNORED: f64 = -100.0;
 
-/// What logits are compared with: at each position the label of the next one.
+/// The targets of logits: at each position the label of the next one.
 #[derive(Clone, Copy, Debug)]
 pub struct NextLabels<'a> {
-    /// (batch, rows), i64; -100 where there is padding.
+    /// (batch, rows), i64; -100 for padding.
     pub labels: &'a Tensor,
-    /// Labels of each sample that count, where that are not those of all positions: the first ones.
+    /// How many of each sample's labels count, from the first on, if not all do.
     pub lengths: Option<&'a [u32]>,
 }
 
 impl NextLabels<'_> {
-    /// Positions from `first` to before `until` of sequence `sequence` that have a next label which counts.
+    /// Positions of sequence `sequence` from `first` to before `until` whose next label counts.
     pub(super) fn learned(self, sequence: usize, first: usize, until: usize) -> usize {
         let rows = self.labels.shape().last();
         let length = self.lengths.and_then(|lengths| lengths.get(sequence)).map_or(rows, |&length| length as usize);
@@ -31,11 +31,11 @@ impl NextLabels<'_> {
     }
 }
 
-/// Positions that were counted from a mask of padding, and that mask.
+/// Positions that were computed from a mask of padding, and that mask.
 pub struct CountedPositions {
     /// i64, (samples, rows), from 0 on.
     pub positions: Tensor,
-    /// The mask that was given, or ones in f32.
+    /// The mask that was passed, or ones in f32.
     pub mask: Tensor,
 }
 
@@ -55,8 +55,8 @@ impl Context {
         })
     }
 
-    /// The positions of samples of `[samples, rows]`, i64 of that shape, as they are counted from a mask of padding, or from one of ones in f32
-    /// where there is none: `(mask.cumsum(1) * mask - 1).long()`. Padding stands behind, so tokens are counted from 0 whatever it says.
+    /// The positions of samples of `[samples, rows]`, i64 of that shape, computed from a mask of padding, or from a mask of ones
+    /// in f32 if there is none: `(mask.cumsum(1) * mask - 1).long()`. Padding comes last, so tokens count from 0 with any mask.
     ///
     /// # Errors
     /// Out of memory, a failed copy.
@@ -73,7 +73,7 @@ impl Context {
             };
             let number = |what| cx.temporary(shape, mask.dtype(), what);
             let counted = number("tokens so far")?;
-            // One row is summed by CUB, several by a kernel of PyTorch's.
+            // CUB sums one row, a kernel of PyTorch's several.
             if samples == 1 {
                 let bytes = match mask.dtype() {
                     DType::I64 => scan_storage(rows.div_ceil(SCAN_TILE)),
@@ -98,7 +98,7 @@ impl Context {
         })
     }
 
-    /// The same positions, `before` further on: rows of a table that has others before that of the first.
+    /// The same positions plus `before`: for a table with that many other rows in front.
     ///
     /// # Errors
     /// Out of memory, a failed copy.
@@ -120,8 +120,8 @@ impl Context {
         })
     }
 
-    /// How many positions there are, as a program asks for it on the device and compares it on the host: `torch.max(positions) + 1`
-    /// and whether that is more than some number.
+    /// Counts the positions as a program does on the device and compares on the host: `torch.max(positions) + 1`, and whether
+    /// that exceeds some number.
     ///
     /// # Errors
     /// Out of memory.
@@ -136,7 +136,7 @@ impl Context {
         })
     }
 
-    /// Two numbers of positions, compared on the device for a program on the host.
+    /// Compares two counts of positions on the device, for a program on the host.
     ///
     /// # Errors
     /// Out of memory.
@@ -144,7 +144,7 @@ impl Context {
         self.op("compare counts", |cx| cx.temporary(Shape::new(&[]), DType::U8, "there are fewer").map(drop))
     }
 
-    /// The search for several sequences in a row that `create_causal_mask` makes of the positions of a batch, where there is no
+    /// The search of `create_causal_mask` for several sequences packed in one row, from a batch's positions, run without a
     /// cache. It finds none.
     ///
     /// # Errors
@@ -159,7 +159,7 @@ impl Context {
             let begins = cx.temporary(Shape::new(&[batch, rows]), DType::U8, "begins of sequences")?;
             let numbers = list(batch * rows, "numbers of sequences")?;
             let as_numbers = list(batch * rows, "begins as numbers")?;
-            // One row is summed by CUB, several by a kernel of PyTorch's.
+            // CUB sums one row, a kernel of PyTorch's several.
             if batch == 1 {
                 drop(cx.scratch(scan_storage(rows.div_ceil(SCAN_TILE)), "scan storage")?);
             }
@@ -171,7 +171,7 @@ impl Context {
         })
     }
 
-    /// The loss of `logits` (batch, rows, classes) against the next labels, in the way that was chosen.
+    /// The loss of `logits` (batch, rows, classes) against the next labels, by the chosen method.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -185,15 +185,15 @@ impl Context {
         }
     }
 
-    /// `cross_entropy(logits.float()[:, :-1].reshape(-1, classes), labels[:, 1:].reshape(-1))`, as many write it by hand, and as
-    /// transformers did it itself.
+    /// `cross_entropy(logits.float()[:, :-1].reshape(-1, classes), labels[:, 1:].reshape(-1))`, as often written by hand, and by
+    /// transformers itself before.
     fn shifted_loss(&mut self, logits: &Tensor, labels: &Tensor) -> OpResult<Tensor> {
         let logits = self.float(logits)?;
         let [batch, rows, classes] = *logits.shape().dims() else { return self.cross_entropy(&logits, labels) };
         let (learned, all) = (Shape::new(&[batch, rows.saturating_sub(1), classes]), logits.shape());
         let of_all = all.contiguous_strides();
         let first = self.op("slice", |cx| {
-            // Of a single sequence they lie together as they are.
+            // A single sequence is already contiguous.
             let first = if batch == 1 {
                 logits.window(learned, 0)
             } else {
@@ -229,8 +229,8 @@ impl Context {
         loss
     }
 
-    /// The mean cross-entropy of `logits` (batch, rows, classes) against the next of `labels` (batch, rows; i64), as transformers'
-    /// `ForCausalLMLoss`: logits in f32, labels shifted by one with an ignored one at the end.
+    /// The mean cross-entropy of `logits` (batch, rows, classes) against the next of `labels` (batch, rows; i64), as
+    /// transformers' `ForCausalLMLoss`: logits in f32, labels shifted by one with an ignored label at the end.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -251,13 +251,13 @@ impl Context {
         Ok(padded)
     }
 
-    /// The padded labels, and of every position the next one.
+    /// The padded labels, and the next label of every position.
     pub(super) fn next_labels(&mut self, labels: &Tensor) -> OpResult<(Tensor, Tensor)> {
         let (batch, rows) = (labels.shape().rows(), labels.shape().last());
         self.op("shift", |cx| {
             let padded = cx.padded_labels(labels)?;
             let shape = Shape::new(&[batch, rows]);
-            // One row lies as it should already.
+            // A single row is already contiguous.
             let shifted = if batch == 1 {
                 padded.window(shape, 1)
             } else {

@@ -1,4 +1,4 @@
-//! Values that are kept within bounds.
+//! Clamps: values kept within bounds.
 
 use crate::context::{Context, SavedVariable};
 use crate::error::OpResult;
@@ -29,7 +29,7 @@ impl Context {
         })
     }
 
-    /// `input.clamp_(min=-most, max=most)`. Saves a copy of what it was.
+    /// `input.clamp_(min=-most, max=most)`. Saves a copy of its input.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -73,7 +73,7 @@ impl Context {
             let dst = cx.temporary(shape, grad.dtype(), "gradient of what was clamped")?;
             cx.copy(&input, &dst)?;
             let src = dst.operand();
-            // Both bounds at once: of the square.
+            // Checks both bounds at once, by the square.
             let most = if bound == Bound::Both { most * most } else { most };
             if bound == Bound::Both {
                 cx.launch(kernels::Elementwise::Mul { a: src, b: src, dst: src })?;

@@ -1,4 +1,4 @@
-//! Experts with biases whose gates are clamped, op for op as gpt-oss has them. Gates and what they let through are neighbours.
+//! Experts with biases and clamped gates, op by op as in gpt-oss. Gate and up values alternate.
 
 use crate::context::Context;
 use crate::error::OpResult;
@@ -13,24 +13,24 @@ use super::experts::{Lie, Routes};
 /// The parameters of all experts of a layer.
 #[derive(Clone, Copy, Debug)]
 pub struct ClampedExperts<'a> {
-    /// Gates and what they let through, in turns: (experts, width, twice as many hidden values).
+    /// Gate and up matrices, alternating: (experts, width, twice as many hidden values).
     pub gate_up: &'a Tensor,
-    /// Their biases.
+    /// Their biases, alternating too.
     pub gate_up_bias: &'a Tensor,
-    /// The way back: (experts, hidden values, width).
+    /// The down matrices: (experts, hidden values, width).
     pub down: &'a Tensor,
-    /// Its biases.
+    /// The down biases.
     pub down_bias: &'a Tensor,
 }
 
-/// Gates are at most this, and what they let through is within this of 0.
+/// Gates are clamped to at most this, up values to within this of 0.
 const LIMIT: f32 = 7.0;
-/// What gates are multiplied by before their sigmoid.
+/// The factor on gates before their sigmoid.
 const ALPHA: f64 = 1.702;
 
 impl Context {
-    /// What the experts of each row make of it, times their shares: `down((up(x) + 1) · gate(x) · sigmoid(1.702 gate(x)))` with both clamped
-    /// to 7.
+    /// The outputs of each row's experts, times their shares: `down((up(x) + 1) · gate(x) · sigmoid(1.702 gate(x)))` with gate
+    /// and up clamped to 7.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -67,7 +67,7 @@ impl Context {
         Ok(sum)
     }
 
-    /// `(up + 1) · gate · sigmoid(1.702 gate)` of neighbours, both clamped.
+    /// `(up + 1) · gate · sigmoid(1.702 gate)` of alternating values, both clamped.
     fn clamped_gate(&mut self, both: &Tensor) -> OpResult<Tensor> {
         let [gate, up] = self.neighbours(both);
         let gate = {
@@ -88,7 +88,7 @@ impl Context {
         self.mul(&raised, &gated)
     }
 
-    /// Every second element of each row from the first on, and the others: views.
+    /// Every second element of each row from the first on, and from the second on: views.
     fn neighbours(&mut self, both: &Tensor) -> [Tensor; 2] {
         let (shape, dtype) = (both.shape(), both.dtype());
         let of_part = shape.with_last(shape.last() / 2);

@@ -1,4 +1,4 @@
-//! The product over an odd number of classes that ends a language model, fused for tensor cores.
+//! The product with an odd number of classes at the end of a language model, fused for tensor cores.
 
 use crate::context::Context;
 use crate::error::OpResult;
@@ -8,22 +8,22 @@ use crate::tensor::Tensor;
 use vramlab_device::{DType, MatrixView, kernels};
 use vramlab_model::Category;
 
-/// Classes are made up to a multiple of this: rows of logits then begin at multiples of 128 bytes.
+/// Classes are padded to a multiple of this: rows of logits then begin at multiples of 128 bytes.
 const PADDING: usize = 64;
 
 impl Context {
-    /// Whether [`Context::padded_logits`] is worth its zeros here.
+    /// Whether [`Context::padded_logits`] pays off here.
     pub(super) fn pads_logits(&self, weight: &Tensor) -> bool {
         let classes = weight.shape().dims()[0];
         let casts = self.autocast.dtype().is_some() && weight.dtype() == DType::F32;
-        // Columns that ranks put side by side have no room between rows.
+        // Columns that ranks put side by side leave no room between rows.
         let apart = self.classifying && !self.in_parts;
         self.fused && apart && casts && !classes.is_multiple_of(PADDING) && classes > PADDING
     }
 
-    /// `input` times the transpose of `weight` (classes × in) under autocast. The 16-bit copy of the weight ends in rows of
-    /// zeros and the logits in columns that are never read, so that tensor cores see whole tiles; the weight's gradient
-    /// comes out of its product in f32.
+    /// `input` times the transpose of `weight` (classes × in) under autocast. The 16-bit copy of the weight is padded with
+    /// rows of zeros, and the logits with columns that are never read, so that tensor cores get whole tiles. The product
+    /// for the weight's gradient writes f32 directly.
     pub(super) fn padded_logits(&mut self, input: &Tensor, weight: &Tensor) -> OpResult<Tensor> {
         let input = self.cast_to_lower(input, "input copy")?;
         self.op("classifier", |cx| {
@@ -48,7 +48,7 @@ impl Context {
                 let x = saved_input.unpack(cx)?;
                 cx.reserve_gemm_workspace()?;
                 cx.matrix_product([classes, width, rows], grad.transposed(), x.matrix(), to_weight.matrix())?;
-                // The gradient of the logits is zero in the columns that are never read, where it has them.
+                // If the logits' gradient has the padding columns, they are zero.
                 let cols = grad.row_stride().min(padded);
                 let to_input = cx.temporary(shape, dtype, "input gradient")?;
                 let copy = saved_copy.unpack(cx)?;

@@ -11,7 +11,7 @@ use vramlab_allocator::units::Bytes;
 use vramlab_device::{ChannelShape, ConvShape, ImageLayout, kernels};
 use vramlab_model::EventKind;
 
-/// A convolution of tensors: what the kernels need to know, and what cuDNN's plans depend on.
+/// A convolution of tensors: the numbers for the kernels, and those that cuDNN's plans depend on.
 #[derive(Clone, Copy)]
 struct ConvolutionPlan {
     kernels: ConvShape,
@@ -20,7 +20,7 @@ struct ConvolutionPlan {
 }
 
 impl ConvolutionPlan {
-    /// The plan for `input` (batch, in, height, width) and `weight`: (out, in, k, k), or (in, out, k, k) where it is
+    /// The plan for `input` (batch, in, height, width) and `weight`: (out, in, k, k), or (in, out, k, k) if
     /// transposed.
     fn new(
         input: &Tensor,
@@ -92,7 +92,7 @@ impl ConvolutionPlan {
     }
 }
 
-/// The convolution that leads back.
+/// The reverse convolution, from output to input.
 const fn reversed(shape: ConvShape) -> ConvShape {
     ConvShape {
         in_channels: shape.out_channels,
@@ -107,10 +107,10 @@ const fn reversed(shape: ConvShape) -> ConvShape {
 
 impl Context {
     /// Convolution of `input` (batch, in, height, width) with `weight` (out, in, k, k), plus `bias` (out). Runs in
-    /// 16 bit under autocast. Saves input and weight.
+    /// 16 bits under autocast. Saves input and weight.
     ///
-    /// The gradient of the output may arrive in another layout than the output's: it is copied where the kernels need
-    /// it to be contiguous.
+    /// The gradient of the output may arrive in another layout than the output's: it is copied if the kernels need it
+    /// contiguous.
     ///
     /// # Errors
     /// Out of memory, a failed kernel, shapes that do not go together.
@@ -122,7 +122,7 @@ impl Context {
         stride: usize,
         padding: usize,
     ) -> OpResult<Tensor> {
-        // Autocast visits arguments from the last to the first.
+        // Autocast casts arguments from the last to the first.
         let bias = bias.map(|b| self.cast_to_lower(b, "bias copy")).transpose()?;
         let weight = self.weight_for(input, weight)?;
         let input = self.cast_to_lower(input, "input copy")?;
@@ -131,7 +131,7 @@ impl Context {
     }
 
     /// Transposed convolution of `input` (batch, in, height, width) with `weight` (in, out, k, k): the gradient of a
-    /// convolution as a layer. Runs in 16 bit under autocast. Saves input and weight.
+    /// convolution as a layer. Runs in 16 bits under autocast. Saves input and weight.
     ///
     /// # Errors
     /// Out of memory, a failed kernel, shapes that do not go together.
@@ -148,7 +148,7 @@ impl Context {
         self.convolve("conv_transpose2d", "conv_transpose2dBackward", plan, [&input, &weight], None)
     }
 
-    /// The weight in the layout of the images that it meets.
+    /// The weight in the layout of its input images.
     fn weight_for(&mut self, input: &Tensor, weight: &Tensor) -> OpResult<Tensor> {
         if input.is_channels_last() {
             return self.weight_channels_last(weight);
@@ -176,7 +176,7 @@ impl Context {
             let source = cx.record(backward, [Some(input), Some(weight), bias], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let (input, weight) = (saved_input.unpack(cx)?, saved_weight.unpack(cx)?);
-                // What waited in host memory may have come back in another layout.
+                // A tensor that waited in host memory may return in another layout.
                 let input = cx.arranged(&input, plan.strides(input.shape()), "input copy")?;
                 let weight = cx.arranged(&weight, plan.strides(weight.shape()), "weight copy")?;
                 let [to_input, to_weight] = {
@@ -190,9 +190,9 @@ impl Context {
         })
     }
 
-    /// A workspace for one pass; it goes when the pass has been launched.
+    /// A workspace for one pass; it is freed when the pass has been launched.
     fn convolution_workspace(&mut self, pass: Pass, plan: ConvolutionPlan) -> OpResult<Option<Tensor>> {
-        // The tables are of eager mode's layout.
+        // The tables were measured with the layout of eager mode.
         let Some(arithmetic) = plan.arithmetic.filter(|_| !plan.is_channels_last()) else { return Ok(None) };
         let memory = self.memory().clone();
         let asked = (pass, &plan.convolution, arithmetic);
@@ -223,7 +223,7 @@ impl Context {
         }
     }
 
-    /// The gradients of input and weight, where they are wanted, in this order.
+    /// The gradients of input and weight, in this order, if they are wanted.
     fn convolution_gradients(
         &mut self,
         plan: ConvolutionPlan,

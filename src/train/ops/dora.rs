@@ -1,4 +1,4 @@
-//! What peft's DoRA computes beside LoRA: norms of adapted weights, and outputs that are scaled column by column.
+//! What peft's DoRA computes besides LoRA: norms of adapted weights, and a scale for each output column.
 
 use crate::context::{Context, SavedTensorHooks, SavedVariable};
 use crate::error::OpResult;
@@ -8,7 +8,7 @@ use crate::tensor::Tensor;
 use vramlab_device::{DType, MatrixView, kernels};
 use vramlab_model::{Category, NameId};
 
-/// A graph that nothing will go back through: what it saved lives as long as it does.
+/// A graph without a backward: its saved tensors live as long as it does.
 #[derive(Default)]
 pub struct DetachedGraph(Vec<SavedVariable>);
 
@@ -17,7 +17,7 @@ impl DetachedGraph {
         let saved = match &cx.saving {
             SavedTensorHooks::Keep | SavedTensorHooks::Recompute(_) => SavedVariable::Kept(tensor.detach()),
             SavedTensorHooks::Offload(offloader) => cx.offload(offloader, tensor)?,
-            // A checkpoint's first run keeps nothing, and its second one hands on what backward asks for.
+            // A checkpoint's first run keeps nothing, and its second run passes on what backward asks for.
             SavedTensorHooks::Placeholder(_) | SavedTensorHooks::Nothing => return Ok(()),
         };
         self.0.push(saved);
@@ -25,7 +25,7 @@ impl DetachedGraph {
     }
 }
 
-/// What PyTorch promotes two types of floats to, one of which is f32 unless they are the same.
+/// PyTorch's promotion of two float types that are equal or of which one is f32.
 fn wider(a: DType, b: DType) -> DType {
     if a.size() >= b.size() { a } else { b }
 }
@@ -43,8 +43,8 @@ impl Context {
         })
     }
 
-    /// [`Context::linear`] without a bias, whose result is detached: its graph is `aside`. Where the input `wants` a gradient the
-    /// weight is saved too.
+    /// [`Context::linear`] without a bias; the result is detached, and its graph is kept in `aside`. If the input `wants` a
+    /// gradient, the weight is saved too.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -55,7 +55,7 @@ impl Context {
         wants: bool,
         aside: &mut DetachedGraph,
     ) -> OpResult<Tensor> {
-        // The weight's copy serves the rest of the region, where it wants a gradient.
+        // If the weight requires a gradient, its copy serves the rest of the region.
         let weight = self.cast_to_lower(weight, "weight copy")?;
         let input = self.cast_to_lower(input, "input copy")?;
         self.op("matmul", |cx| {
@@ -83,7 +83,7 @@ impl Context {
         })
     }
 
-    /// `torch.linalg.norm(matrix, dim=1)` in the type of the matrix, without a gradient. Autocast has it put out f32.
+    /// `torch.linalg.norm(matrix, dim=1)` in the type of the matrix, without a gradient. Under autocast the result is f32.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -101,12 +101,12 @@ impl Context {
         if norms.dtype() == matrix.dtype() { Ok(norms) } else { self.cast(&norms, matrix.dtype(), "norms of rows") }
     }
 
-    /// `data` turned out to be the parameter `name`.
+    /// Relabels `data` as the parameter `name`.
     pub fn becomes_parameter(&self, data: &Tensor, name: NameId) {
         self.memory().relabel(data, Category::Parameter, name);
     }
 
-    /// `a / b` of as many elements, where `b` gets no gradient. Saves `b`.
+    /// `a / b` of equal shapes; `b` gets no gradient. Saves `b`.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -129,7 +129,7 @@ impl Context {
         })
     }
 
-    /// `input - columns`, a vector that each row loses and that gets no gradient. Saves nothing.
+    /// Subtracts the vector `columns`, which gets no gradient, from each row of `input`. Saves nothing.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -149,7 +149,7 @@ impl Context {
         })
     }
 
-    /// `columns * input`, a vector that each row is multiplied by. Saves each where the other wants a gradient.
+    /// Multiplies each row of `input` by the vector `columns`. Saves each argument if the other requires a gradient.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -179,14 +179,14 @@ impl Context {
                     })?;
                     OpResult::Ok(dst)
                 };
-                // The second factor's gradient comes first: its name (other) sorts before self. Both are there before the first
-                // is summed, and the other one cast.
+                // The second factor's gradient comes first: its name (other) sorts before self. Both are computed before the
+                // first is summed and the other one cast.
                 let to_input = columns.as_ref().map(|columns| times(columns, "gradient of the input")).transpose()?;
                 let products = input.as_ref().map(|input| times(input, "gradient of each factor")).transpose()?;
-                // What a checkpoint recomputed goes here; what the node saved goes with the node.
+                // Recomputed tensors of a checkpoint are freed here; tensors that the node saved are freed with the node.
                 drop((input, columns));
                 let sum = |products| cx.sum_rows(&products, rows, shape, "gradient of the factors");
-                // Of more dimensions than the factors have it is a view of what was summed.
+                // With more dimensions than the factors, the gradient of the factors is a view of the sum.
                 let to_columns = match products.map(sum).transpose()? {
                     Some(to_columns) if wider_than_factors => Some(to_columns.marked_as_view()),
                     to_columns => to_columns,

@@ -1,4 +1,4 @@
-//! Dropout: a share of the elements become 0, the others grow by as much.
+//! Dropout: sets a share of the elements to 0, and scales up the others accordingly.
 
 use crate::context::Context;
 use crate::error::OpResult;
@@ -7,22 +7,22 @@ use crate::tensor::Tensor;
 use vramlab_device::{DType, DropoutMask, kernels};
 
 impl Context {
-    /// Whether a `share` is left out of an input: nothing is by a model in evaluation mode. Without a backward pass to come all the same
-    /// is drawn, as where a stage of a pipeline runs to find shapes.
+    /// Whether a `share` is dropped from an input; not in evaluation mode. Random numbers are drawn even without a backward pass
+    /// to come, as when a pipeline stage runs to find shapes.
     #[must_use]
     pub const fn drops_out(&self, share: f64) -> bool {
         share > 0.0 && self.training
     }
 
-    /// What the next call leaves out, where [`Context::drops_out`] says so.
+    /// The mask of the next call, if [`Context::drops_out`] says so.
     pub(in crate::ops) fn dropout_mask(&mut self, share: f64) -> Option<DropoutMask> {
         let drawn = self.drops_out(share).then(|| DropoutMask::new(self.generator, share))?;
         self.generator = self.generator.wrapping_add(1);
         Some(drawn)
     }
 
-    /// `input` without a `share` of its elements, drawn anew at each call; the others are divided by 1 − `share`
-    /// (`torch.nn.functional.dropout`), where [`Context::drops_out`] says so. Saves which they were.
+    /// `input` without a `share` of its elements, drawn again at each call; the others are divided by 1 −
+    /// `share` (`torch.nn.functional.dropout`), if [`Context::drops_out`] says so. Saves the mask.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -39,7 +39,7 @@ impl Context {
             let mask = cx.save(&mask)?;
             let source = cx.record("native_dropoutBackward", [Some(input), None, None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
-                // Its bytes are never read: what they would say follows from the call.
+                // The mask's bytes are never read: the kernel computes them from the call's number.
                 let _mask = mask.unpack(cx)?;
                 let dst = cx.temporary(grad.shape(), grad.dtype(), "gradient of what stayed")?;
                 cx.launch(kernels::Elementwise::Dropout { src: grad.operand(), dst: dst.operand(), mask: drawn })?;

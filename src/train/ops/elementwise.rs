@@ -1,4 +1,4 @@
-//! Sums, and products with a number.
+//! Sums, and products with a scalar.
 
 use crate::context::Context;
 use crate::error::OpResult;
@@ -50,7 +50,7 @@ impl Context {
         })
     }
 
-    /// The gradient of the op that goes backward, in another type: the copy that came with it, or a cast.
+    /// The gradient of the op that runs backward, in another type: the copy that came with it, or a cast.
     pub(super) fn narrowed(&mut self, gradient: &Tensor, dtype: DType) -> OpResult<Tensor> {
         match self.gradient_copy.take().filter(|copy| copy.dtype() == dtype) {
             Some(copy) => Ok(copy),
@@ -58,7 +58,7 @@ impl Context {
         }
     }
 
-    /// `a + b` in the place of `a`, for tensors of one shape and type (`a += b`). Saves nothing.
+    /// `a + b` in place of `a`, for tensors of one shape and type (`a += b`). Saves nothing.
     ///
     /// # Errors
     /// A failed kernel.
@@ -76,7 +76,7 @@ impl Context {
         })
     }
 
-    /// `input · factor`, and its gradient alike. Saves nothing.
+    /// `input · factor`; backward does the same with the gradient. Saves nothing.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -90,7 +90,7 @@ impl Context {
             let source = cx.record("scaleBackward", [Some(input), None, None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let dst = cx.temporary(grad.shape(), grad.dtype(), "scaled gradient")?;
-                // A part of what was cut lies further apart.
+                // Rows of a slice may have gaps between them.
                 let rows = cx.in_rows(&grad, &dst)?;
                 cx.launch(kernels::Elementwise::Scale { src: rows.operand(), dst: dst.operand(), factor })?;
                 Ok([Some(dst), None, None])

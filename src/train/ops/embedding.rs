@@ -8,7 +8,7 @@ use crate::tensor::{GradientTarget, Tensor};
 use vramlab_device::{DType, kernels};
 
 impl Context {
-    /// The rows of `weight` (vocabulary, width) that `indices` (i64) name: (…, width). Saves the indices.
+    /// The rows of `weight` (vocabulary, width) at `indices` (i64): (…, width). Saves the indices.
     ///
     /// # Errors
     /// Out of memory, a failed kernel, indices of four dimensions.
@@ -16,7 +16,7 @@ impl Context {
         self.padded_embedding(weight, indices, None)
     }
 
-    /// The same; the row `padding`, where there is one, gets no gradient (`padding_idx`).
+    /// The same; row `padding`, if there is one, gets no gradient (`padding_idx`).
     ///
     /// # Errors
     /// Out of memory, a failed kernel, indices of four dimensions.
@@ -39,9 +39,9 @@ impl Context {
         })
     }
 
-    /// The same of a table of which each rank has as many rows, `part` of them this one: it looks its own up, and the sum over the ranks
-    /// is whole. What a module makes of what it looked up, it makes of its own rows, `scaled`. Backward makes the gradient of the whole
-    /// table first. The values are those of a table that is there once.
+    /// The same for a table whose rows are divided equally among ranks, this rank having `part`. Each rank looks up its own rows,
+    /// applies `scaled` to the result as the module does, and the sum over the ranks is complete. Backward computes the gradient
+    /// of the whole table first. The values are those of an undivided table.
     ///
     /// # Errors
     /// Out of memory, a failed kernel, indices of four dimensions.
@@ -88,7 +88,7 @@ impl Context {
         self.reduce_from_ranks(partial)
     }
 
-    /// The rows of a table that `indices` name, and these as backward wants them, where it comes.
+    /// The rows of a table at `indices`, and the indices in the form that backward needs, if there is a backward.
     pub(in crate::ops) fn looked_up(
         &mut self,
         weight: &Tensor,
@@ -108,7 +108,7 @@ impl Context {
         Ok((output, saved))
     }
 
-    /// The dense gradient of a table. Many indices are sorted first, and rows of one index summed in parts.
+    /// The dense gradient of a table. Many indices are sorted first, and the rows of one index are summed in parts.
     fn embedding_gradient(&mut self, grad: &Tensor, indices: &Tensor, shape: Shape) -> OpResult<Tensor> {
         let n = indices.numel();
         let sorted = if n > MOST_UNSORTED { Some(self.sort_indices(n)?) } else { None };
@@ -127,7 +127,7 @@ impl Context {
         Ok(dst)
     }
 
-    /// Blocks of a radix sort of the indices with their positions; the result is kept.
+    /// Blocks of a radix sort of the indices with their positions; returns those of the result.
     fn sort_indices(&self, n: usize) -> OpResult<[Tensor; 2]> {
         let list = |what| self.temporary(Shape::new(&[n]), DType::I64, what);
         let sorted = [list("sorted indices")?, list("original positions")?];
@@ -165,15 +165,15 @@ impl Context {
     }
 }
 
-/// Up to so many indices the gradient is summed without sorting them.
+/// Up to this many indices the gradient is summed without sorting.
 const MOST_UNSORTED: usize = 3072;
-/// From so many indices per row of the table on, parts are added to it directly. Measured: between 27.4 and 31.9.
+/// From this many indices per row of the table on, parts are added to it directly. Measured: between 27.4 and 31.9.
 const CROWDED: usize = 30;
-/// Elements that one thread block of the sort, of the search for distinct indices and of the scan takes on sm_90.
+/// Elements per thread block of the sort, of the search for distinct indices and of the scan on sm_90.
 const SORT_TILE: usize = 4608;
 const DISTINCT_TILE: usize = 2304;
 pub(super) const SCAN_TILE: usize = 448;
-/// Library storage is cut into pieces that begin at multiples of this.
+/// Library storage is cut into pieces at multiples of this.
 const PIECE: usize = 256;
 
 /// Storage of a radix sort of `n` pairs of i64: second buffers for both, digit counts of eight passes, and a table of
@@ -184,7 +184,7 @@ pub(super) const fn sort_storage(n: usize) -> usize {
     buffers + digit_counts + 256 * 4 * n.div_ceil(SORT_TILE) + PIECE + PIECE - 1
 }
 
-/// The same where only so many bits are sorted as numbers below `bound` have: a pass for each 8, and no second buffers for one pass.
+/// The same for a sort that covers only the bits of numbers below `bound`: one pass for each 8 bits, and no second buffers for one pass.
 pub(super) const fn sort_storage_below(n: usize, bound: usize) -> usize {
     let bits = match bound.saturating_sub(1) {
         0 => 1,
@@ -195,15 +195,15 @@ pub(super) const fn sort_storage_below(n: usize, bound: usize) -> usize {
     buffers + passes * 256 * 8 + 256 * 4 * n.div_ceil(SORT_TILE) + PIECE + PIECE - 1
 }
 
-/// Storage of a scan over `tiles` thread blocks: 8 bytes for each and for a warp's look-back.
+/// Storage of a scan over `tiles` thread blocks: 8 bytes for each, and for a warp's look-back.
 pub(super) const fn scan_storage(tiles: usize) -> usize {
     (8 * (tiles + 32)).next_multiple_of(PIECE) + 2 * PIECE + PIECE - 1
 }
 
-/// Elements of f32 that one thread block of a scan takes.
+/// Elements of f32 per thread block of a scan.
 const FLOAT_SCAN_TILE: usize = 1920;
 
-/// Storage of a scan of `n` elements of f32: value and state of a thread block are one word.
+/// Storage of a scan of `n` elements of f32: a thread block's value and state are one word.
 pub(super) const fn float_scan_storage(n: usize) -> usize {
     (8 * n.div_ceil(FLOAT_SCAN_TILE)).next_multiple_of(PIECE) + 2 * PIECE + PIECE - 1
 }
@@ -249,7 +249,7 @@ mod tests {
         for (segments, bytes) in [(256_usize, 1279), (8192, 1279), (52_000, 2047), (60_000, 2303), (70_000, 2303)] {
             assert_eq!(scan_storage(segments.div_ceil(SCAN_TILE)), bytes, "{segments} segments");
         }
-        // Of floats, as `torch.cumsum` asked on a card that was not there.
+        // For floats, as `torch.cumsum` requested on a simulated card.
         for (n, bytes) in [(64, 1023), (32_768, 1023), (65_536, 1279), (2_097_152, 9727), (8_388_608, 35_839)] {
             assert_eq!(float_scan_storage(n), bytes, "{n} floats");
         }

@@ -1,5 +1,5 @@
-//! Mixtures of experts, op for op as transformers runs them on a GPU (`grouped_mm`): rows are sorted by the expert that they go
-//! to, and one product serves all experts. Which expert gets how many rows changes no size.
+//! Mixtures of experts, op by op as transformers runs them on a GPU (`grouped_mm`): rows are sorted by their expert, and one
+//! product serves all experts. No size depends on how many rows an expert gets.
 
 use crate::context::{Context, SavedVariable};
 use crate::error::OpResult;
@@ -10,63 +10,63 @@ use vramlab_device::{DType, MatrixView, Operand, kernels};
 
 use super::embedding::sort_storage;
 
-/// Where the rows of a batch go.
+/// Which experts the rows of a batch go to.
 pub struct Routes {
-    /// The logits of the router, which its caller holds.
+    /// The logits of the router, which the router's caller holds.
     _logits: Tensor,
-    /// For each row, what the outputs of its experts are multiplied by.
+    /// The factors on the outputs of each row's experts.
     shares: Tensor,
-    /// For each row, its experts.
+    /// The experts of each row.
     experts: Tensor,
 }
 
-/// How shares are made of probabilities.
+/// How shares are computed from probabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RouterRule {
-    /// Experts of a row.
+    /// Number of experts per row.
     pub chosen: usize,
-    /// The shares of a row add up to 1.
+    /// The shares of a row are divided by their sum.
     pub normalises: bool,
-    /// They are cast back to the type of the logits, which softmax widened (Qwen); else the logits were cast before it (Mixtral).
+    /// Shares are cast back to the type of the logits, which softmax widened (Qwen); else the logits were cast before it (Mixtral).
     pub narrows: bool,
-    /// Logits are cast to f32 before all else, and shares to the type of the rows (GraniteMoE).
+    /// Logits are cast to f32 first, and shares to the type of the rows (GraniteMoE).
     pub widens: bool,
-    /// The largest logits are chosen, and softmax is of them alone, in their type (gpt-oss).
+    /// The largest logits are chosen first, and softmax covers only them, in their type (gpt-oss).
     pub of_chosen: bool,
 }
 
-/// Rows once for each of their experts, sorted by these.
+/// Rows, repeated for each of their experts and sorted by expert.
 pub(super) struct SortedRows {
     pub rows: Tensor,
     pub shares: Tensor,
-    /// The expert of each.
+    /// The expert of each sorted row.
     pub experts: Tensor,
-    /// Where each row stood before.
+    /// Where each row was before the sort.
     pub order: Tensor,
     /// Where the rows of each expert end.
     pub ends: Tensor,
-    /// Rows of experts of other ranks: none.
+    /// Marks rows of other ranks' experts; there are none.
     pub mask: Tensor,
-    /// Variables of the forward that nothing else holds.
+    /// Variables of the forward that have no other owner.
     _locals: [Tensor; 2],
 }
 
-/// How the matrices of experts lie.
+/// The layout of the experts' matrices.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lie {
-    /// Outputs by inputs.
+    /// (outputs, inputs).
     Transposed,
-    /// Inputs by outputs.
+    /// (inputs, outputs).
     Plain,
 }
 
 impl Routes {
-    /// What a router made of `logits`.
+    /// The routes from `logits`.
     pub(super) const fn new(logits: Tensor, shares: Tensor, experts: Tensor) -> Self {
         Self { _logits: logits, shares, experts }
     }
 
-    /// What the outputs of experts are multiplied by.
+    /// The factors on the outputs of the experts.
     #[must_use]
     pub const fn shares(&self) -> &Tensor {
         &self.shares
@@ -78,17 +78,17 @@ impl Routes {
     }
 }
 
-/// A sort of up to so many numbers needs no storage.
+/// A sort of up to this many numbers needs no storage.
 const SORTED_IN_PLACE: usize = 4096;
-/// Nor does a radix sort that one thread block does.
+/// Nor does a radix sort of up to this many, which one thread block does.
 const ONE_TILE: usize = 2304;
-/// Storage of a running sum over a number for each expert.
+/// Storage of a running sum with one number per expert.
 const SUM_STORAGE: usize = 1023;
-/// Bytes that CUTLASS keeps of a product for each multiprocessor.
+/// CUTLASS's bytes per multiprocessor for a product.
 const PRODUCT_STORAGE: usize = 512;
 
 impl Context {
-    /// `input` as rows: a view, which hands gradients on behind those of the ops before it.
+    /// `input` as rows: a view, which runs backward after the ops recorded before it.
     #[must_use]
     pub fn as_rows(&mut self, input: &Tensor) -> Tensor {
         if !self.differentiates(&[input]) {
@@ -98,7 +98,7 @@ impl Context {
         input.clone().with_source(source)
     }
 
-    /// Where `logits` (…, experts) send their rows, which are of the type `rows`: the probabilities of the chosen experts, and these.
+    /// The experts that `logits` (…, experts) choose for rows of the type `rows`, and their probabilities.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -126,9 +126,9 @@ impl Context {
         Ok(Routes { _logits: logits, shares, experts })
     }
 
-    /// What the experts of each row make of it, times their shares: `down(silu(gate(x)) · up(x))`, where `gate_up` (experts, twice
-    /// as many hidden values, width) makes gate and up, and `down` is (experts, width, hidden values). Those may be `parts`: some hidden values
-    /// of each, where ranks have the others.
+    /// The outputs of each row's experts, times their shares: `down(silu(gate(x)) · up(x))`, where `gate_up` (experts, twice as
+    /// many hidden values, width) computes gate and up, and `down` is (experts, width, hidden values). With `parts`, these are
+    /// some hidden values of each expert, and other ranks have the others.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -166,7 +166,7 @@ impl Context {
         Ok(sum)
     }
 
-    /// The rows of each position times their shares, summed, in the type of the input.
+    /// The experts' outputs for each position times their shares, summed, in the type of the input.
     pub(super) fn summed_by_shares(
         &mut self,
         output: Tensor,
@@ -205,8 +205,8 @@ impl Context {
         })
     }
 
-    /// `values /= values.sum(dim=-1, keepdim=True)`, or by that sum and a number too small to count (`raised`). Saves what was divided, and
-    /// by what, which is returned too.
+    /// `values /= values.sum(dim=-1, keepdim=True)`; with `raised`, a negligible number is added to the sum. Saves the dividend
+    /// and the divisor, which is returned too.
     pub(super) fn normalised_in_place(&mut self, values: Tensor, raised: bool) -> OpResult<(Tensor, Tensor)> {
         self.op("div_", |cx| {
             let (shape, dtype) = (values.shape(), values.dtype());
@@ -216,7 +216,7 @@ impl Context {
             #[expect(clippy::cast_precision_loss, reason = "experts are few")]
             let each = k as f64;
             let of_rows = Shape::new(&[rows]);
-            // The reciprocal of the sum: all that its readers want of it.
+            // Holds the reciprocal of the sum, which is all that its readers need.
             let before = raised.then(|| cx.temporary(of_rows, wide, "sum of shares alone")).transpose()?;
             let sums = cx.activation(of_rows, wide, "sum of shares")?;
             drop(before);
@@ -244,9 +244,9 @@ impl Context {
             divide(cx)?;
             let source = cx.record("div_Backward", [Some(&values), None, None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
-                // By their names: other, self.
+                // In the alphabetical order of their names: other, self.
                 let [reciprocals, original] = [saved[0].unpack(cx)?, saved[1].unpack(cx)?];
-                // The quotient, the same divided once more, and −grad, before their product.
+                // The quotient, the quotient divided once more, and −grad, before their product.
                 let parts = [
                     cx.temporary(shape, wide, "quotient")?,
                     cx.temporary(shape, wide, "quotient divided")?,
@@ -260,7 +260,7 @@ impl Context {
                 let quotient = cx.temporary(shape, wide, "gradient of shares")?;
                 let b = reciprocals.operand();
                 cx.launch(kernels::Elementwise::MulRows { a, b, dst: quotient.operand(), cols: k })?;
-                // Divided by the square of the sum.
+                // Divides by the square of the sum.
                 for _ in 0..2 {
                     cx.launch(kernels::Elementwise::MulRows { a: of_product, b, dst: of_product, cols: k })?;
                 }
@@ -272,7 +272,7 @@ impl Context {
                 let of_sum = sum.operand();
                 let (src, to) = (of_product, dst.operand());
                 cx.launch(kernels::Sums::Mean { src, dst: of_sum, outer: rows, middle: k, inner: 1 })?;
-                // The negative sum of a mean; spread as the gradient of a mean, which divides once more.
+                // The negative sum is computed from a mean, and spread as the gradient of a mean, which divides once more.
                 cx.launch(kernels::Elementwise::Scale { src: of_sum, dst: of_sum, factor: -each * each })?;
                 let spread = |cx: &Self, over: Operand| {
                     cx.launch(kernels::Sums::MeanBackward {
@@ -297,7 +297,7 @@ impl Context {
         })
     }
 
-    /// Sorts the rows of `input`, each once for each of its experts: `input[torch.sort(experts)[1] // k]`, and their shares.
+    /// Sorts the rows of `input`, repeated for each of their experts, by expert: `input[torch.sort(experts)[1] // k]`, and their shares.
     pub(super) fn sorted_by_expert(
         &mut self,
         input: &Tensor,
@@ -340,7 +340,7 @@ impl Context {
         Ok(SortedRows { rows: taken, shares: taken_shares, experts: sorted, order, ends, mask, _locals })
     }
 
-    /// `input[indices]` of its rows, or of its elements where the result has one dimension. Saves the indices.
+    /// `input[indices]` by rows, or by elements if the result has one dimension. Saves the indices.
     pub(super) fn rows_at(
         &mut self,
         input: &Tensor,
@@ -382,7 +382,7 @@ impl Context {
         Ok(dst)
     }
 
-    /// `rows.masked_fill_(mask, 0)`: its gradient is filled alike, in a copy. Saves the mask.
+    /// `rows.masked_fill_(mask, 0)`; backward fills a copy of the gradient in the same way. Saves the mask.
     pub(super) fn fill_masked_in_place(&mut self, sorted: &mut SortedRows) -> OpResult<()> {
         let source = self.op("masked_fill_", |cx| cx.record_masked(&sorted.rows, &sorted.mask))?;
         if let Some(source) = source {
@@ -419,8 +419,8 @@ impl Context {
         Ok(Some(source))
     }
 
-    /// Every row times the matrix of its expert: `grouped_mm(rows, weight, offs=ends)`, or the same with `weight.transpose(-2, -1)`. Saves
-    /// the rows where the weight needs a gradient, and the weight where they do.
+    /// Multiplies every row by the matrix of its expert: `grouped_mm(rows, weight, offs=ends)`, or the same with
+    /// `weight.transpose(-2, -1)`. Saves the rows if the weight requires a gradient, and the weight if the rows do.
     pub(super) fn grouped_product(
         &mut self,
         rows: &Tensor,
@@ -461,7 +461,7 @@ impl Context {
             let shape = weight.shape();
             let source = cx.record("grouped_mmBackward", [Some(rows), Some(weight), None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
-                // By their names: mat2, offs, self. What a checkpoint recomputed goes with the node.
+                // In the alphabetical order of their names: mat2, offs, self. Recomputed tensors of a checkpoint are freed with the node.
                 let weight = saved_weight.map(|saved| saved.unpack(cx)).transpose()?;
                 let ends = saved_ends.unpack(cx)?;
                 let rows = saved_rows.map(|saved| saved.unpack(cx)).transpose()?;
@@ -490,8 +490,8 @@ impl Context {
         })
     }
 
-    /// What a product of bf16 takes while it is set up, where there is one kernel for all groups: their sizes, strides and pointers,
-    /// and CUTLASS's workspace. Other types and older cards go group by group.
+    /// The setup of a bf16 product in one kernel for all groups: sizes, strides and pointers of the groups, and CUTLASS's
+    /// workspace. Other types and older cards run group by group.
     fn set_grouped_product_up(&self, groups: usize, dtype: DType) -> OpResult<()> {
         let policy = self.workspaces.policy;
         if dtype != DType::Bf16 || !matches!(policy.compute_capability, 90 | 100) {
@@ -521,7 +521,7 @@ impl Context {
             let Some((saved_rows, saved_shares)) = saved else { return Ok(output) };
             let source = cx.record("mulBackward", [Some(rows), Some(shares), None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
-                // The second argument comes first, and its gradient does: its name (other) sorts before self.
+                // The second argument and its gradient come first: its name (other) sorts before self.
                 let shares = saved_shares.unpack(cx)?;
                 let rows = saved_rows.unpack(cx)?;
                 let products = cx.product_of(&grad, &rows, "gradient times rows")?;
@@ -547,7 +547,7 @@ impl Context {
         })
     }
 
-    /// Rows as they stood before they were sorted into `order`, and where each of them was.
+    /// Rows in the order before the sort into `order`, and where each of them was.
     fn in_their_order(&mut self, rows: Tensor, order: &Tensor) -> OpResult<(Tensor, Tensor)> {
         let shape = rows.shape();
         let places = self.op("index_put_", |cx| {
@@ -560,7 +560,7 @@ impl Context {
         Ok((back, places))
     }
 
-    /// The sum of each `chosen` rows, of the shape of what went in: `rows.view(tokens, k, width).sum(dim=1)`.
+    /// The sum of each `chosen` rows, in the shape of the input: `rows.view(tokens, k, width).sum(dim=1)`.
     fn sum_of_each(&mut self, rows: &Tensor, shape: Shape, chosen: usize) -> OpResult<Tensor> {
         self.op("sum", |cx| {
             let (outer, inner, of_all) = (shape.rows(), shape.last(), rows.shape());
@@ -586,13 +586,13 @@ impl Context {
     }
 }
 
-/// One matrix for each expert, with these strides.
+/// One matrix for each expert, with the given strides.
 fn matrices(weight: &Tensor, [row_stride, col_stride]: [usize; 2]) -> MatrixView {
     let each = weight.shape().dims().iter().skip(1).product();
     MatrixView { address: weight.address(), dtype: weight.dtype(), row_stride, col_stride, batch_stride: each }
 }
 
-/// Storage of the sort of `n` indices of `rows` rows: by the bits that these have, in whole bytes.
+/// Storage for sorting `n` indices into `rows` rows: by as many bits as these numbers have, in whole bytes.
 fn put_storage(n: usize, rows: usize) -> usize {
     const DIGITS: usize = 8 * 256;
     if n <= ONE_TILE {

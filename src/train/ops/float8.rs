@@ -1,5 +1,5 @@
-//! Linear layers that multiply in 8 bits, as torchao's `Float8Linear` does it in eager mode: every product scales and rounds both of
-//! its factors first, by the largest magnitude of each, and what backward needs is saved as it was.
+//! Linear layers that multiply in 8 bits, as torchao's `Float8Linear` in eager mode: every product first scales and rounds both
+//! of its factors, by the largest magnitude of each; tensors are saved for backward in their original type.
 
 use super::linear::viewed;
 use super::reduce::{Scratch, row_sum_scratch, sum_scratch};
@@ -11,20 +11,20 @@ use crate::tape::Gradients;
 use crate::tensor::Tensor;
 use vramlab_device::{DType, DeviceError, MatrixView, ScaleGroups, kernels};
 
-/// What the sizes of factors are multiples of.
+/// Sizes of factors must be multiples of this.
 const STEP: usize = 16;
-/// The first compute capability with such products.
+/// The first compute capability with 8-bit products.
 const FIRST: u32 = 89;
-/// The one whose products with scales of rows are cuBLASLt's.
+/// The only compute capability whose products with row scales are cuBLASLt's.
 const HOPPER: u32 = 90;
 
-/// A matrix in 8 bits under its scales, with the layout of what it was made of.
+/// A matrix in 8 bits with its scales, in the layout of the original.
 struct Float8Matrix {
     data: Tensor,
     scale: Tensor,
 }
 
-/// A tensor that becomes a factor: how long its rows in memory are, and which of them have a scale together.
+/// A tensor to convert to 8 bits: the length of its rows in memory, and which rows share a scale.
 #[derive(Clone, Copy)]
 struct ScaledTensor<'a> {
     tensor: &'a Tensor,
@@ -33,36 +33,36 @@ struct ScaledTensor<'a> {
 }
 
 impl<'a> ScaledTensor<'a> {
-    /// `groups` hold where scales are those of rows.
+    /// `groups` only applies to the recipe with row scales.
     const fn new(recipe: Float8Recipe, tensor: &'a Tensor, cols: usize, groups: ScaleGroups) -> Self {
         let groups = if matches!(recipe, Float8Recipe::Rowwise) { groups } else { ScaleGroups::All };
         Self { tensor, cols, groups }
     }
 }
 
-/// A factor of a product: where it lies, and the scale that it has.
+/// A factor of a product: its layout and its scale.
 struct Factor<'a> {
     data: Tensor,
     view: MatrixView,
     scale: &'a Tensor,
 }
 
-/// A matrix whose columns lie one after the other, of `rows` elements each.
+/// A matrix stored column by column, with `rows` elements each.
 fn by_columns(data: &Tensor, rows: usize) -> MatrixView {
     MatrixView { row_stride: 1, col_stride: rows, ..data.matrix() }
 }
 
 impl Context {
-    /// Whether a linear layer of these sizes is converted: what the README of torchao leaves out is left out.
+    /// Whether a linear layer of these sizes is converted: layers that torchao's README excludes are not.
     #[must_use]
     pub fn converts_to_float8(&self, sizes: [usize; 2]) -> bool {
         self.float8_recipe() != Float8Recipe::Off && sizes.iter().all(|size| size.is_multiple_of(STEP))
     }
 
-    /// [`Context::linear`] by products in 8 bits.
+    /// [`Context::linear`] with 8-bit products.
     ///
     /// # Errors
-    /// Out of memory, a failed kernel; a card without such products, or a number of tokens that they don't take.
+    /// Out of memory, a failed kernel; a card without 8-bit products, or a number of tokens that they don't take.
     pub fn float8_linear(&mut self, input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> OpResult<Tensor> {
         let input = self.cast_to_lower(input, "input copy")?;
         let output = self.op("float8_linear", |cx| cx.float8_product(&input, weight))?;
@@ -85,7 +85,7 @@ impl Context {
                  Hopper or later"
             ));
         }
-        // Elsewhere it is CUTLASS's, whose workspaces nobody has recorded.
+        // On other cards the product is CUTLASS's, whose workspaces have not been recorded.
         if recipe == Float8Recipe::Rowwise && capability != HOPPER {
             return refused(format!(
                 "with scales of rows is known here of compute capability 9.0, this card has {major}.{minor}; use \
@@ -95,7 +95,7 @@ impl Context {
         let (shape, tokens) = (input.shape(), input.shape().rows());
         let (inputs, outputs) = (shape.last(), weight.shape().rows());
         let output = {
-            // Scales of rows are those of tokens, and of the weight's outputs, whose rows these are in memory.
+            // Row scales are per token, and per output of the weight, whose rows are the outputs in memory.
             let x = self.float8(ScaledTensor::new(recipe, input, inputs, ScaleGroups::Rows), DType::E4M3)?;
             let w = self.float8(ScaledTensor::new(recipe, &transposed, inputs, ScaleGroups::Rows), DType::E4M3)?;
             let a = Factor { view: x.data.matrix(), data: x.data.clone(), scale: &x.scale };
@@ -108,13 +108,13 @@ impl Context {
         if !self.differentiates(&[input, weight]) {
             return Ok(output);
         }
-        // A function of Python's saves what it saves when it has returned.
+        // A Python autograd function saves its tensors when it has returned.
         let saved = [self.save(input)?, self.save(&transposed)?];
         let to_parameter = weight.dtype();
         let source = self.record("Float8LinearBackward", [Some(input), Some(weight), None], move |cx, grads| {
             let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
             let (to_input, to_weight) = {
-                // What a checkpoint recomputed is nobody else's and goes when Python's function returns.
+                // Tensors that a checkpoint recomputed have no other owner and are freed when Python's function returns.
                 let (x, w) = (saved[0].unpack(cx)?, saved[1].unpack(cx)?);
                 cx.float8_gradients(recipe, [&grad, &x, &w], [tokens, outputs, inputs], shape)?
             };
@@ -124,7 +124,7 @@ impl Context {
         Ok(output.with_source(source))
     }
 
-    /// The gradients of the input, of this shape, and of the weight. Both factors of either product are made anew.
+    /// The gradients of the input, of this shape, and of the weight. Both factors of each product are converted again.
     fn float8_gradients(
         &mut self,
         recipe: Float8Recipe,
@@ -186,7 +186,7 @@ impl Context {
         Ok(Float8Matrix { data, scale })
     }
 
-    /// What elements are multiplied by so that the largest magnitude of each group becomes that of `dtype`, or nearly that where scales
+    /// The factor on elements with which the largest magnitude of each group becomes that of `dtype`, or close to it if scales
     /// are powers of two.
     fn float8_scale(&self, scaled: ScaledTensor<'_>, dtype: DType) -> OpResult<Tensor> {
         let ScaledTensor { tensor, cols, groups } = scaled;
@@ -216,17 +216,17 @@ impl Context {
         Ok(scale)
     }
 
-    /// The largest magnitude of each group, and the shape of as many numbers.
+    /// The largest magnitude of each group, and the shape of one number per group.
     fn largest_magnitudes(&self, scaled: ScaledTensor<'_>) -> OpResult<(Tensor, Shape)> {
         let ScaledTensor { tensor, cols, groups } = scaled;
         let whole = groups == ScaleGroups::All;
         let shape = if whole { Shape::new(&[]) } else { Shape::new(&[groups.count(tensor.numel(), cols)]) };
-        // `torch.max` of a whole tensor wants its elements in order, `torch.amax` along a dimension does not.
+        // `torch.max` of a whole tensor needs its elements in order, `torch.amax` along a dimension does not.
         let copied = whole && !tensor.is_row_major();
         let bytes = usize::try_from(tensor.dtype().size()).unwrap_or_default();
         let scratch = match groups {
             ScaleGroups::All => sum_scratch(tensor.numel(), bytes, self.workspaces.policy),
-            // A warp and more share a row.
+            // At least a warp works on a row.
             ScaleGroups::Rows => None,
             ScaleGroups::Columns => row_sum_scratch(tensor.numel() / cols.max(1), cols, bytes, self.workspaces.policy),
         };
@@ -254,7 +254,7 @@ impl Context {
         Ok((amax, shape))
     }
 
-    /// The bytes of a matrix of `rows × cols`, whose rows lie one after the other, column by column.
+    /// The bytes of a row-major matrix of `rows × cols` in column-major order.
     fn transposed_bytes(&self, matrix: &Float8Matrix, [rows, cols]: [usize; 2]) -> OpResult<Tensor> {
         let shape = Shape::new(&[cols, rows]);
         let copy = self.temporary(shape, matrix.data.dtype(), "transposed copy in 8 bits")?;
@@ -262,8 +262,8 @@ impl Context {
         Ok(copy)
     }
 
-    /// `torch._scaled_mm` of an (m, k) and a (k, n) matrix in a type, `fast` or not; copies that were made for it go when it has run.
-    /// With scales of rows it makes bf16, and unless it is fast torchao multiplies by them behind it.
+    /// `torch._scaled_mm` of an (m, k) and a (k, n) matrix into a type, `fast` or not; copies for it are freed after it has run.
+    /// With row scales it writes bf16, and unless it is fast torchao multiplies the scales in afterwards.
     fn scaled_product(
         &mut self,
         sizes: [usize; 3],
@@ -298,7 +298,7 @@ impl Context {
         Ok(made)
     }
 
-    /// Scales of 1 for a product, and what it is multiplied by afterwards: of every element the scales of its row and its column.
+    /// Scales of 1 for a product, and the matrix it is multiplied by afterwards: for each element the scales of its row and its column.
     fn scales_behind(&self, of_a: Tensor, of_b: Tensor) -> OpResult<(Tensor, Tensor, Option<Tensor>)> {
         let (m, n) = (of_a.numel(), of_b.numel());
         let behind = self.temporary(Shape::new(&[m, n]), DType::F32, "scales of the product")?;

@@ -1,4 +1,4 @@
-//! Linear layers whose weight lies in 4 bits, as bitsandbytes' `Linear4bit` keeps and multiplies it.
+//! Linear layers with a 4-bit weight, as bitsandbytes' `Linear4bit` keeps and multiplies it.
 
 use std::rc::Rc;
 
@@ -11,28 +11,28 @@ use vramlab_allocator::units::StreamId;
 use vramlab_device::{BYTES_RUN, DType, Magnitudes, NF4, NF4_RUN, dynamic_map, kernels};
 use vramlab_model::Category;
 
-/// A matrix in NF4: two elements a byte, and the largest magnitude of each run of 64.
+/// A matrix in NF4: two elements per byte, and the largest magnitude of each run of 64.
 #[derive(Clone)]
 pub struct FourBitWeight {
     shape: Shape,
-    /// The type that it had, and has again when it is unpacked in backward.
+    /// The type of the original, and of the matrix when backward unpacks it.
     dtype: DType,
     packed: Tensor,
-    /// What those bytes are said to be (`bnb_4bit_quant_storage`).
+    /// The element type that the bytes are stored as (`bnb_4bit_quant_storage`).
     storage: DType,
     magnitudes: Runs,
-    /// bitsandbytes keeps the table of values with every matrix.
+    /// The table of values: bitsandbytes keeps one with every matrix.
     codes: Tensor,
 }
 
-/// The largest magnitudes of its runs.
+/// The largest magnitudes of the matrix's runs.
 #[derive(Clone)]
 enum Runs {
     Plain(Tensor),
     Nested(Rc<NestedQuantization>),
 }
 
-/// The same in 8 bits (double quantisation).
+/// The magnitudes in 8 bits (double quantisation).
 struct NestedQuantization {
     bytes: Tensor,
     codes: Tensor,
@@ -41,8 +41,8 @@ struct NestedQuantization {
 }
 
 impl FourBitWeight {
-    /// A matrix of `shape` on the meta device, which [`Context::quantize`] fills from one of type `dtype`. Its bytes are said to be of
-    /// type `storage`.
+    /// A matrix of `shape` on the meta device, which [`Context::quantize`] fills from a matrix of type `dtype`. Its bytes are
+    /// stored as elements of type `storage`.
     #[must_use]
     pub fn meta(cx: &Context, shape: Shape, [dtype, storage]: [DType; 2], nested: bool) -> Self {
         let meta = |len: usize, dtype| cx.memory().meta(Shape::new(&[len]), dtype);
@@ -61,25 +61,25 @@ impl FourBitWeight {
         Self { shape, dtype, packed, storage, magnitudes, codes: meta(NF4.len(), DType::F32) }
     }
 
-    /// (out, in).
+    /// The shape (out, in).
     #[must_use]
     pub const fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// What its parameter is.
+    /// The tensor of its parameter.
     #[must_use]
     pub const fn packed(&self) -> &Tensor {
         &self.packed
     }
 
-    /// The same as the parameter `packed`, a handle to the same bytes.
+    /// The same matrix with the parameter `packed`, a handle to the same bytes.
     #[must_use]
     pub fn of_parameter(self, packed: Tensor) -> Self {
         Self { packed, ..self }
     }
 
-    /// What belongs to the quantisation, in the order in which it is copied.
+    /// The tensors of the quantisation, in the order in which they are copied.
     fn state(&self) -> Vec<&Tensor> {
         match &self.magnitudes {
             Runs::Plain(absmax) => vec![absmax, &self.codes],
@@ -101,7 +101,7 @@ impl FourBitWeight {
 }
 
 impl Context {
-    /// Fills `into` from `weight`, a matrix on the device, and lets go of that, with the blocks of `quantize_4bit`.
+    /// Quantises `weight`, a matrix on the device, into `into` and frees it, with the blocks of `quantize_4bit`.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -129,7 +129,7 @@ impl Context {
         Ok(())
     }
 
-    /// The largest magnitudes `absmax` in 8 bits, around their mean.
+    /// Quantises the largest magnitudes `absmax` to 8 bits, around their mean.
     fn quantize_magnitudes(&mut self, absmax: Tensor, into: &NestedQuantization, name: &str) -> OpResult<()> {
         let len = absmax.numel();
         let mean = self.constant(1, DType::F32, &format!("{name}.nested_offset"))?;
@@ -141,7 +141,7 @@ impl Context {
             inner: 1,
         })?;
         let difference = self.temporary(absmax.shape(), DType::F32, "magnitudes around their mean")?;
-        // `absmax - mean` as `-(-absmax + mean)`: kernels add.
+        // `absmax - mean`, computed as `-(-absmax + mean)`: there is a kernel for sums only.
         let (src, dst) = (absmax.operand(), difference.operand());
         self.launch(kernels::Elementwise::Scale { src, dst, factor: -1.0 })?;
         self.launch(kernels::Elementwise::Add { a: dst, b: mean.operand(), dst })?;
@@ -173,7 +173,7 @@ impl Context {
         Ok(())
     }
 
-    /// A tensor that a quantised parameter keeps beside its bytes.
+    /// A tensor that a quantised parameter keeps besides its bytes.
     fn constant(&self, len: usize, dtype: DType, name: &str) -> OpResult<Tensor> {
         let name = self.memory().name(name);
         self.memory().named_tensor(Shape::new(&[len]), dtype, Category::Parameter, name, StreamId::DEFAULT)
@@ -187,8 +187,8 @@ impl Context {
         self.memory().write(tensor, &bytes)
     }
 
-    /// `input` (…, in) times a packed `weight` (out, in) transposed, plus `bias` (out), in the type of the input. The weight gets no
-    /// gradient; nothing of the input is saved.
+    /// `input` (…, in) times a packed `weight` (out, in) transposed, plus `bias` (out), in the type of the input. The weight gets
+    /// no gradient; the input is not saved.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -226,7 +226,7 @@ impl Context {
         })
     }
 
-    /// One kernel that unpacks as it multiplies.
+    /// Runs one kernel that unpacks as it multiplies.
     fn packed_product(
         &self,
         input: &Tensor,
@@ -248,7 +248,7 @@ impl Context {
         Ok(output)
     }
 
-    /// The largest magnitudes of its runs in f32, and what they were made of, where that lives on: the mean is added `in_place` or not.
+    /// The magnitudes of the runs in f32, and the tensor they were computed from, if it lives on: whether the mean is added `in_place`.
     fn magnitudes(&self, weight: &FourBitWeight, in_place: bool) -> OpResult<(Tensor, Option<Tensor>)> {
         let NestedQuantization { bytes, codes, absmax, offset } = match &weight.magnitudes {
             Runs::Plain(absmax) => return Ok((absmax.clone(), None)),
@@ -270,7 +270,7 @@ impl Context {
         Ok((sum, Some(around).filter(|_| !in_place)))
     }
 
-    /// A matrix in the type that it had (`dequantize_4bit`).
+    /// The matrix in its original type (`dequantize_4bit`).
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -281,8 +281,9 @@ impl Context {
         })
     }
 
-    /// The blocks of `copy.deepcopy` of a layer, in its order: of every tensor its bytes and, for a moment, a tensor of one element
-    /// that gets them. What belongs to the quantisation is copied on the way to the parameter, and once more with the layer.
+    /// The blocks of `copy.deepcopy` of a layer, in its order: for every tensor its bytes and, for a moment, a tensor of one
+    /// element that takes them over. The tensors of the quantisation are copied on the way to the parameter, and once more with
+    /// the layer.
     ///
     /// # Errors
     /// Out of memory.
@@ -307,7 +308,7 @@ impl Context {
         })
     }
 
-    /// Makes a matrix in 4 bits the next parameter, one that is not trained.
+    /// Registers a 4-bit matrix as the next parameter, a frozen one.
     pub fn adopt_four_bit(&mut self, weight: &FourBitWeight, name: &str) {
         self.adopt_frozen(weight.packed().clone(), name);
         if let Some(leaf) = self.leaves.last_mut() {

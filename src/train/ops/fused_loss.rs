@@ -1,4 +1,4 @@
-//! A loss of next tokens that is fused with the head which makes the logits, so that they are never all there.
+//! A loss of next tokens that is fused with the head, so that not all logits exist at once.
 
 use crate::config::LossHead;
 use crate::context::{Context, SavedVariable};
@@ -11,7 +11,7 @@ use vramlab_device::{DType, Operand, kernels};
 
 use super::causal::NextLabels;
 
-/// The head, what it is given, and what is learned of it.
+/// The head, its input, and its targets.
 struct Head<'a> {
     hidden: &'a Tensor,
     weight: &'a Tensor,
@@ -23,20 +23,20 @@ struct Head<'a> {
     differentiates: bool,
 }
 
-/// Loss, and gradients of hidden values and of the head's weight.
+/// The loss, and the gradients of the hidden values and of the head's weight.
 type FusedLossResult = (Tensor, Tensor, Option<Tensor>);
 
-/// Positions of all sequences in a row, of which some count.
+/// A run of positions of all sequences, some of which count.
 #[derive(Clone, Copy)]
 struct LossChunk {
     first: usize,
     rows: usize,
-    /// Their part of all that count.
+    /// The chunk's share of all positions that count.
     share: f64,
 }
 
 impl LossChunk {
-    /// Their elements of a list of all positions.
+    /// The chunk's elements of a list of all positions.
     fn of(self, list: &Tensor) -> Operand {
         list.window(Shape::new(&[self.rows]), self.first).operand()
     }
@@ -47,7 +47,7 @@ impl Head<'_> {
         self.differentiates && self.weight.requires_grad()
     }
 
-    /// As many positions as keep the logits to the elements of the input, to the next power of two.
+    /// Positions per chunk: few enough that the logits have about as many elements as the input, rounded up to a power of two.
     fn chunk(&self) -> usize {
         let (all, width, classes) =
             (self.hidden.shape().rows(), self.hidden.shape().last(), self.weight.shape().rows());
@@ -75,15 +75,15 @@ impl Head<'_> {
     }
 }
 
-/// Numbers on the device that chunks need. They stand where tensors of PyTorch's are whose values only the host knows here.
+/// Numbers on the device for the chunks, in the memory of PyTorch tensors whose values are only known to the host here.
 struct Numbers {
-    /// The first of the padded labels, which is nobody's next.
+    /// The first of the padded labels, which is no position's next label.
     chunk: Address,
     sum: Address,
 }
 
 impl Numbers {
-    /// With the sum in the first bytes of `sum`.
+    /// Keeps the sum in the first bytes of `sum`.
     fn new(cx: &Context, head: &Head<'_>, sum: &Tensor) -> OpResult<Self> {
         let numbers = Self { chunk: head.padded.address(), sum: sum.address() };
         cx.launch(kernels::Elementwise::Fill { dst: numbers.sum(), value: 0.0 })?;
@@ -94,17 +94,17 @@ impl Numbers {
         Operand { address, dtype: DType::F32, len: 1 }
     }
 
-    /// The loss of a chunk; then its share, with which its gradient begins.
+    /// The loss of a chunk; afterwards its share, the initial gradient.
     const fn loss(&self) -> Operand {
         Self::at(self.chunk)
     }
 
-    /// Positions of a chunk that count.
+    /// Number of a chunk's positions that count.
     const fn count(&self) -> Operand {
         Self::at(Address(self.chunk.0 + 4))
     }
 
-    /// Losses of chunks so far.
+    /// Sum of the chunks' losses so far.
     const fn sum(&self) -> Operand {
         Self::at(self.sum)
     }
@@ -119,9 +119,9 @@ impl Numbers {
 
 impl Context {
     /// The head and its loss as one op: the mean cross-entropy of `hidden` (batch, rows, width) times `weight` (classes, width)
-    /// transposed against the next labels. As Liger's `fused_linear_cross_entropy`: forward makes the gradients too, chunk by
-    /// chunk of positions, so that as many logits are there at once as `hidden` has elements, and in place their gradient. Where they are
-    /// kept within a `cap`, the tanh of a chunk takes as much once more, which Liger's kernel computes on its way.
+    /// transposed against the next labels. As in Liger's `fused_linear_cross_entropy`, forward computes the gradients too, chunk
+    /// by chunk of positions: at a time there are as many logits as `hidden` has elements, and their gradient overwrites them.
+    /// With a `cap`, the tanh of a chunk takes as much once more, which Liger's kernel computes on the fly.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -149,7 +149,7 @@ impl Context {
             let inputs = [Some(hidden), Some(weight), None];
             let source = cx.record("fused_linear_cross_entropyBackward", inputs, move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
-                // Whether the loss's gradient is 1 is asked first: `torch.ne`, later `torch.equal`.
+                // PyTorch first asks whether the loss's gradient is 1: `torch.ne`, later `torch.equal`.
                 let number = |dtype, what| cx.temporary(Shape::new(&[]), dtype, what);
                 let asked = (number(DType::F32, "one")?, number(DType::U8, "whether it is")?);
                 drop((asked, (!old).then(|| number(DType::U8, "whether all are")).transpose()?));
@@ -170,7 +170,7 @@ impl Context {
         loss
     }
 
-    /// As Liger does from version 0.8 on: all chunks are made in the same place.
+    /// As Liger from version 0.8 on: all chunks use the same memory.
     fn fused_in_place(&mut self, head: &Head<'_>) -> OpResult<FusedLossResult> {
         let Head { hidden, weight, cap, .. } = *head;
         let (all, classes, dtype) = (hidden.shape().rows(), weight.shape().rows(), hidden.dtype());
@@ -205,8 +205,8 @@ impl Context {
         Ok((loss, to_hidden, to_weight))
     }
 
-    /// As Liger did up to version 0.4: a chunk in 16 bits is there beside the gradient of the one before, and cast to f32; its gradient is
-    /// cast back, and multiplied by the chunk's share.
+    /// As Liger up to version 0.4: a chunk in 16 bits exists beside the gradient of the chunk before, and is cast to f32; its
+    /// gradient is cast back, and multiplied by the chunk's share.
     fn fused_in_f32(&mut self, head: &Head<'_>) -> OpResult<FusedLossResult> {
         let Head { hidden, weight, cap, .. } = *head;
         let (all, classes, width, dtype) =
@@ -279,7 +279,7 @@ impl Context {
         Ok(zeros)
     }
 
-    /// Keeps `logits` within the cap, by their `tanh`.
+    /// Bounds `logits` by the cap, through their `tanh`.
     fn cap_logits(&self, cap: Option<f64>, logits: &Tensor, tanh: Option<&Tensor>) -> OpResult<()> {
         let (Some(cap), Some(tanh)) = (cap, tanh.map(Tensor::operand)) else { return Ok(()) };
         self.launch(kernels::Elementwise::Scale { src: logits.operand(), dst: tanh, factor: 1.0 / cap })?;
@@ -287,13 +287,13 @@ impl Context {
         self.launch(kernels::Elementwise::Scale { src: tanh, dst: logits.operand(), factor: cap })
     }
 
-    /// Takes their gradient back through that, in place.
+    /// Takes their gradient back through the cap, in place.
     fn cap_gradient(&self, gradient: &Tensor, tanh: Option<&Tensor>) -> OpResult<()> {
         let (Some(output), grad) = (tanh.map(Tensor::operand), gradient.operand()) else { return Ok(()) };
         self.launch(kernels::Elementwise::TanhBackward { output, grad, dst: grad })
     }
 
-    /// Adds the loss of a chunk to the sum; the logarithms of its rows' sums go to its part of `of_rows`.
+    /// Adds the loss of a chunk to the sum; writes the logarithms of its rows' sums to its part of `of_rows`.
     fn chunk_cross_entropy(
         &self,
         head: &Head<'_>,
@@ -316,7 +316,7 @@ impl Context {
         self.launch(kernels::Elementwise::Add { a: sum, b: loss, dst: sum })
     }
 
-    /// Puts the gradient of a chunk's logits in their place.
+    /// Overwrites a chunk's logits with their gradient.
     fn chunk_logits_gradient(
         &self,
         head: &Head<'_>,
@@ -345,7 +345,7 @@ impl Context {
         self.launch(kernels::Gemm { m, n, k, batch: 1, a, b, c, bias: None, alpha: 1.0, beta: 0.0 })
     }
 
-    /// Gradients of a product with the head: of its input, and summed over chunks of the weight.
+    /// Gradients of the product with the head: of its input, and of the weight, which is summed over chunks.
     fn head_gradients(
         &self,
         grad: &Tensor,

@@ -1,4 +1,4 @@
-//! Rows that each have a gate.
+//! A gate for each row.
 
 use crate::context::Context;
 use crate::error::OpResult;
@@ -8,7 +8,7 @@ use crate::tensor::Tensor;
 use vramlab_device::kernels;
 
 impl Context {
-    /// `input` (…, width) as a matrix of rows, a view; gradients are handed on as by [`Context::as_rows`].
+    /// `input` (…, width) as a matrix of rows, a view; gradients pass as in [`Context::as_rows`].
     #[must_use]
     pub fn as_matrix(&mut self, input: &Tensor) -> Tensor {
         let shape = input.shape();
@@ -21,7 +21,7 @@ impl Context {
         rows.reshaped(input.shape())
     }
 
-    /// `gates · rows` with a gate (…, 1) for each of the `rows` (…, width), which have one type. Saves both.
+    /// `gates · rows` with a gate (…, 1) for each of the `rows` (…, width), of one type. Saves both.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -40,7 +40,7 @@ impl Context {
             let Some((saved_gates, saved_rows)) = saved else { return Ok(output) };
             let source = cx.record("mulBackward", [Some(gates), Some(rows), None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
-                // The second argument comes first, and its gradient does: its name (other) sorts before self.
+                // The second argument and its gradient come first: its name (other) sorts before self.
                 let rows = saved_rows.unpack(cx)?;
                 let gates = saved_gates.unpack(cx)?;
                 let to_rows = cx.temporary(rows.shape(), grad.dtype(), "gradient of rows")?;

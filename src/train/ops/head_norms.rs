@@ -1,4 +1,4 @@
-//! Norms of heads that have a weight each, as StableLM has them.
+//! Norms with a separate weight for each head, as in StableLM.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -10,9 +10,9 @@ use crate::tensor::Tensor;
 use vramlab_device::{DType, Operand, kernels};
 
 impl Context {
-    /// `torch.cat([layer_norm(head, weight) for head, weight in zip(heads.split(1, dim=1), weights)], dim=1)` of heads (batch, heads, rows,
-    /// head size), without biases. Runs in f32 under autocast. Saves each head, and mean and reciprocal deviation of its rows. The result
-    /// lies head by head.
+    /// `torch.cat([layer_norm(head, weight) for head, weight in zip(heads.split(1, dim=1), weights)], dim=1)` of heads (batch,
+    /// heads, rows, head size), without biases. Runs in f32 under autocast. Saves each head, and mean and reciprocal deviation of
+    /// its rows. The result lies head by head.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -26,7 +26,7 @@ impl Context {
         };
         let widens = self.autocast.dtype().is_some() && matches!(narrow, DType::F16 | DType::Bf16);
         let statistics = Shape::new(&[batch * rows]);
-        // Gradients of heads, the last one first, and the gradient of the result: it goes from head to head, by their nodes.
+        // Gradients of the heads, the last one first, and the gradient of the result, which the heads' nodes pass from one to the next.
         let made: Rc<RefCell<Vec<Tensor>>> = Rc::default();
         let (mut outputs, mut before) = (Vec::with_capacity(weights.len()), heads.clone());
         for (number, weight) in weights.iter().enumerate() {
@@ -106,7 +106,7 @@ impl Context {
         Ok(whole.with_source(before.source()))
     }
 
-    /// `tensor` in f32, contiguous, without a place on the tape.
+    /// `tensor` in f32, contiguous, not recorded on the tape.
     fn head_in_f32(&self, tensor: &Tensor) -> OpResult<Tensor> {
         let copy = self.activation(tensor.shape(), DType::F32, "layer_norm input")?;
         self.arrange(tensor, &copy)?;

@@ -17,7 +17,7 @@ fn padded(shape: Shape, strides: &[usize]) -> ([usize; 4], [usize; 4]) {
 }
 
 impl Context {
-    /// `tensor` itself where its elements follow each other in the order of its shape, else a copy in which they do.
+    /// `tensor` itself if it is contiguous, else a contiguous copy.
     pub(super) fn contiguous(&self, tensor: &Tensor, what: &'static str) -> OpResult<Tensor> {
         if tensor.is_contiguous() {
             return Ok(tensor.clone());
@@ -27,8 +27,8 @@ impl Context {
         Ok(copy)
     }
 
-    /// `tensor` itself where its elements follow each other in the order of its shape, else `room`, into which they are copied: kernels
-    /// over runs of elements write there what they read there.
+    /// `tensor` itself if it is contiguous, else `room` with a copy of its elements: elementwise kernels may write where they
+    /// read.
     pub(super) fn in_rows(&self, tensor: &Tensor, room: &Tensor) -> OpResult<Tensor> {
         if tensor.is_contiguous() {
             return Ok(tensor.clone());
@@ -37,7 +37,7 @@ impl Context {
         Ok(room.clone())
     }
 
-    /// `tensor` itself where it has these strides, which leave no gaps, else a copy with them.
+    /// `tensor` itself if it has these strides, which leave no gaps, else a copy with them.
     pub(super) fn arranged(&self, tensor: &Tensor, strides: [usize; 4], what: &'static str) -> OpResult<Tensor> {
         if tensor.layout() == strides {
             return Ok(tensor.clone());
@@ -47,8 +47,8 @@ impl Context {
         Ok(copy)
     }
 
-    /// A copy of images or weights with the channels last, in 16 bit under autocast; what lies so is left as it is. From
-    /// there on convolutions, norms, activations and pooling keep that layout.
+    /// A copy of images or weights with the channels last, in 16 bits under autocast; tensors in that layout stay as
+    /// they are. Convolutions, norms, activations and pooling after it keep the layout.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -75,7 +75,7 @@ impl Context {
         })
     }
 
-    /// A tensor of the backward pass in the layout of strides without gaps.
+    /// A tensor of the backward pass with these strides, which leave no gaps.
     pub(super) fn temporary_in(
         &self,
         shape: Shape,
@@ -86,7 +86,7 @@ impl Context {
         Ok(self.temporary(shape, dtype, what)?.restrided(strides))
     }
 
-    /// An activation of the shape and layout of `tensor`, whose elements fill their memory.
+    /// An activation with the shape and layout of `tensor`, whose elements fill their memory.
     pub(crate) fn laid_out_as(&self, tensor: &Tensor, dtype: DType, what: &'static str) -> OpResult<Tensor> {
         let output = self.activation(tensor.shape(), dtype, what)?;
         if tensor.is_contiguous() {
@@ -97,7 +97,7 @@ impl Context {
         Ok(output.restrided(strides))
     }
 
-    /// Writes `from` to `to` in the layout and type of `to`; leading dimensions that `from` lacks repeat it.
+    /// Writes `from` to `to` in the layout and type of `to`; `from` is repeated over leading dimensions that it lacks.
     pub(super) fn arrange(&self, from: &Tensor, to: &Tensor) -> OpResult<()> {
         let ((shape, dst_strides), (_, src_strides)) =
             (padded(to.shape(), to.strides()), padded(from.shape(), from.strides()));
@@ -112,7 +112,7 @@ impl Context {
         })
     }
 
-    /// Copies elements between layouts of one shape.
+    /// Copies elements between two layouts of one shape.
     pub(crate) fn copy(&self, from: &Tensor, to: &Tensor) -> OpResult<()> {
         let ((shape, src_strides), (_, dst_strides)) =
             (padded(from.shape(), from.strides()), padded(to.shape(), to.strides()));
@@ -126,7 +126,7 @@ impl Context {
         })
     }
 
-    /// `input.view(shape)`, of as many elements. Its gradient is a view as well, which autograd never adds to in place.
+    /// `input.view(shape)`, of equal size. Its gradient is a view too, to which autograd never adds in place.
     #[must_use]
     pub fn view(&mut self, input: &Tensor, shape: Shape) -> Tensor {
         let (view, original) = (input.reshaped(shape), input.shape());

@@ -17,9 +17,9 @@ enum Lies {
 }
 
 impl Context {
-    /// `input` (…, in) times `weight` (out, in) transposed, plus `bias` (out). Runs in 16 bit under autocast.
+    /// `input` (…, in) times `weight` (out, in) transposed, plus `bias` (out). Runs in 16 bits under autocast.
     ///
-    /// Saves the input where the weight needs a gradient, and the weight where the input does.
+    /// Saves the input if the weight requires a gradient, and the weight if the input does.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -27,7 +27,7 @@ impl Context {
         if bias.is_none() && self.pads_logits(weight) {
             return self.padded_logits(input, weight);
         }
-        // Autocast visits arguments from the last to the first.
+        // Autocast casts arguments from the last to the first.
         let bias = bias.map(|b| self.cast_to_lower(b, "bias copy")).transpose()?;
         let weight = self.cast_to_lower(weight, "weight copy")?;
         let input = self.cast_to_lower(input, "input copy")?;
@@ -37,8 +37,9 @@ impl Context {
         }
     }
 
-    /// The same with a rank's part of the inputs, and a bias that all ranks have: each adds its share of it, so that the sum over the ranks
-    /// has it once. DTensor shares it out behind autograd, and its gradient is the whole one's.
+    /// The same with a rank's part of the inputs, and a bias that all ranks have: each rank adds its share of the bias, so that
+    /// the sum over the ranks contains it once. DTensor divides it outside of autograd, and its gradient is that of the whole
+    /// bias.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -49,20 +50,20 @@ impl Context {
         self.biased_product(&input, &weight, &bias, (Lies::OutIn, ranks))
     }
 
-    /// `torch.addmm(bias, input, weight)`: `input` (…, in) times `weight` (in, out) as it lies, plus `bias` (out), as `Conv1D` of
-    /// transformers has it. Saves what [`Context::linear`] does.
+    /// `torch.addmm(bias, input, weight)`: `input` (…, in) times `weight` (in, out), plus `bias` (out), as transformers'
+    /// `Conv1D`. Saves the same as [`Context::linear`].
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
     pub fn addmm(&mut self, bias: &Tensor, input: &Tensor, weight: &Tensor) -> OpResult<Tensor> {
-        // As above.
+        // Autocast casts arguments from the last to the first.
         let weight = self.cast_to_lower(weight, "weight copy")?;
         let input = self.cast_to_lower(input, "input copy")?;
         let bias = self.cast_to_lower(bias, "bias copy")?;
         self.biased_product(&input, &weight.transpose(), &bias, (Lies::InOut, 1))
     }
 
-    /// `weight` is (out, in), however it `lies`. Of the bias one of as many `shares` is added.
+    /// `weight` is (out, in), in either layout (`lies`). The bias is divided by `shares`.
     fn biased_product(
         &mut self,
         input: &Tensor,
@@ -83,8 +84,8 @@ impl Context {
             let (shape, rows) = (input.shape(), input.shape().rows());
             let bias_shape = bias.requires_grad().then(|| bias.shape());
             let to_parameters = cx.gradient_type(weight);
-            // Rows of more than two dimensions are a view that was made before the transpose of the weight: what comes through it is added
-            // last. Else it is added at once.
+            // An input of more than two dimensions is a view that was recorded before the transpose of the weight: the gradient
+            // that passes it is added last. Otherwise it is added at once.
             let late = shape.dims().len() > 2;
             let [first, last] = if late { [bias, input] } else { [input, bias] };
             let source = cx.record("linearBackward", [Some(first), Some(weight), Some(last)], move |cx, grads| {
@@ -102,7 +103,8 @@ impl Context {
                     }),
                     None => None,
                 };
-                // What a checkpoint recomputed is nobody else's and goes here; what the node saved goes with the node.
+                // Tensors that a checkpoint recomputed have no other owner and are freed here; tensors that the node
+                // saved are freed with the node.
                 let (_x, _w) = (x.map(|(_, saved)| saved), w.map(|(_, saved)| saved));
                 let to_bias =
                     bias_shape.map(|shape| cx.bias_gradient(to_parameters, &grad, rows, shape)).transpose()?;
@@ -120,8 +122,8 @@ impl Context {
         Ok(share)
     }
 
-    /// GELU of [`Context::linear`] with a bias: in backward one kernel makes the gradient of the sum and of the bias. To be
-    /// used in fused mode.
+    /// GELU of [`Context::linear`] with a bias: in backward one kernel computes the gradients of the sum and of the bias.
+    /// For fused mode.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -194,7 +196,7 @@ impl Context {
         })
     }
 
-    /// `x Wᵀ (+ b)`. With a bias it is one cuBLASLt call, except for the shapes that cuBLASLt does not take.
+    /// `x Wᵀ (+ b)`. With a bias it is one cuBLASLt call, except for shapes that cuBLASLt does not take.
     pub(super) fn product(&mut self, input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> OpResult<Tensor> {
         let (m, k, n) = (input.shape().rows(), input.shape().last(), weight.shape().dims()[0]);
         let output = self.activation(input.shape().with_last(n), input.dtype(), "output")?;
@@ -218,14 +220,14 @@ impl Context {
         Ok(output)
     }
 
-    /// The type of the gradients of parameters. Those of 16-bit copies are cast to f32 later; fused ops write that at once.
+    /// The type of parameter gradients. Gradients of 16-bit copies are cast to f32 later; fused ops write f32 directly.
     fn gradient_type(&self, weight: &Tensor) -> DType {
         let is_copy =
             matches!(weight.dtype(), DType::F16 | DType::Bf16) && !matches!(weight.source(), GradientTarget::Leaf(_));
         if self.fused && is_copy { DType::F32 } else { weight.dtype() }
     }
 
-    /// Where backward runs within a region of autocast, sums come out in f32 and are cast back.
+    /// If backward runs within an autocast region, sums come out in f32 and are cast back.
     fn bias_gradient(&mut self, dtype: DType, grad: &Tensor, rows: usize, shape: Shape) -> OpResult<Tensor> {
         if !self.autocasts_backward || dtype == DType::F32 {
             return self.sum_rows_as(dtype, grad, rows, shape, "bias gradient");
@@ -257,8 +259,8 @@ impl Context {
     }
 }
 
-/// The gradient of an input of this shape. The product is one of matrices; of more dimensions its gradient is a view of theirs, which
-/// autograd does not add to in place.
+/// The gradient of an input of this shape. The product is one of matrices; with more dimensions the input's gradient is a view,
+/// to which autograd does not add in place.
 pub(super) fn viewed(shape: Shape, to_input: Tensor) -> Tensor {
     if shape.dims().len() > 2 { to_input.marked_as_view() } else { to_input }
 }

@@ -11,7 +11,7 @@ impl Context {
     /// Mean cross-entropy of `logits` (…, classes) against `targets` (i64, one per row).
     ///
     /// Under autocast the log-softmax runs, and is saved, in the type of the logits; the likelihood runs on an f32 copy,
-    /// saved too.
+    /// which is saved too.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -24,7 +24,7 @@ impl Context {
         self.nll_loss(&log_probabilities, targets)
     }
 
-    /// The same in one pass that keeps the logits and a number per row; in backward their gradient takes their place.
+    /// The same in one pass that keeps the logits and one number per row; in backward the gradient overwrites the logits.
     fn fused_cross_entropy(&mut self, logits: &Tensor, targets: &Tensor) -> OpResult<Tensor> {
         self.op("cross_entropy", |cx| {
             let (rows, cols, stride) = (logits.shape().rows(), logits.shape().last(), logits.row_stride());
@@ -47,7 +47,7 @@ impl Context {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let (logits, targets) = (saved_logits.unpack(cx)?, saved_targets.unpack(cx)?);
                 let (logsumexp, total_weight) = (saved_sums.unpack(cx)?, saved_weight.unpack(cx)?);
-                // Logits that waited in host memory come back without what lay between their rows.
+                // Logits that waited in host memory come back without the gaps between their rows.
                 let stride = logits.row_stride();
                 cx.launch(kernels::Loss::CrossEntropyBackward {
                     grad: grad.operand(),
@@ -92,7 +92,7 @@ impl Context {
     fn nll_loss(&mut self, log_probabilities: &Tensor, targets: &Tensor) -> OpResult<Tensor> {
         self.op("nll_loss", |cx| {
             let differentiates = cx.differentiates(&[log_probabilities]);
-            // The log-probabilities are saved for the weighted form; so they live until this node has run.
+            // PyTorch saves the log-probabilities for the weighted form, so they live until this node has run.
             let saved_input =
                 if differentiates { Some((cx.save(log_probabilities)?, cx.save(targets)?)) } else { None };
             let (shape, dtype) = (log_probabilities.shape(), log_probabilities.dtype());

@@ -1,4 +1,4 @@
-//! A loss of next tokens that never has all logits in f32: chunk by chunk.
+//! A loss of next tokens that converts logits to f32 chunk by chunk, never all at once.
 
 use crate::context::{Context, SavedVariable};
 use crate::error::OpResult;
@@ -9,7 +9,7 @@ use vramlab_device::{DType, kernels};
 
 use super::causal::NextLabels;
 
-/// Chunks of [`Context::chunked_loss`], as torchtune has them by default.
+/// Chunks of [`Context::chunked_loss`]: torchtune's default.
 const CHUNKS: usize = 8;
 
 /// A run of positions of every sequence.
@@ -17,11 +17,11 @@ const CHUNKS: usize = 8;
 struct Chunk {
     first: usize,
     rows: usize,
-    /// Its part of all positions that have a next one; none where it is the last position alone.
+    /// Its share of all positions that have a next label; zero if it is the last position alone.
     share: f64,
 }
 
-/// What a chunk saves.
+/// The saved tensors of a chunk.
 struct ChunkSaved {
     log_probabilities: SavedVariable,
     targets: SavedVariable,
@@ -43,8 +43,9 @@ impl Chunk {
 }
 
 impl Context {
-    /// The mean cross-entropy of `logits` (batch, rows, classes) against the next labels, of eighths of all positions in turn, as
-    /// torchtune's `CEWithChunkedOutputLoss`: only a chunk's logits are in f32, log-probabilities of all chunks are kept.
+    /// The mean cross-entropy of `logits` (batch, rows, classes) against the next labels, in eight chunks of the positions, as
+    /// torchtune's `CEWithChunkedOutputLoss`: only one chunk's logits are in f32 at a time; the log-probabilities of all chunks
+    /// are kept.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -59,7 +60,7 @@ impl Context {
             let counted = cx.temporary(Shape::new(&[batch, rows]), DType::U8, "positions with a next token")?;
             let count = cx.activation(Shape::new(&[]), DType::I64, "number of them")?;
             drop((cx.temporary(Shape::new(&[batch, rows]), DType::I64, "the same as numbers")?, counted));
-            // Chunks of several sequences do not lie together.
+            // Chunks of several sequences are not contiguous.
             let parts = chunks.iter().map(|chunk| {
                 let shape = Shape::new(&[batch, chunk.rows, classes]);
                 if batch == 1 {

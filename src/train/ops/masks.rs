@@ -1,8 +1,8 @@
-//! Masks of attention, op for op as transformers makes them (`masking_utils.py`).
+//! Attention masks, op by op as transformers makes them (`masking_utils.py`).
 //!
-//! Padding stands behind a sample, so no position that has a token sees any, whatever a mask says. What padding itself sees is
-//! nobody's matter: its labels don't count, so its gradients are zero. A mask of padding is therefore its blocks and time alone, and
-//! the values are those of a causal mask.
+//! Padding comes after a sample's tokens, so no token sees it, with any mask. What padding itself sees does not matter: its
+//! labels don't count, so its gradients are zero. A mask of padding is therefore only blocks and time here, and the values are
+//! those of a causal mask.
 
 use crate::context::Context;
 use crate::error::OpResult;
@@ -12,16 +12,16 @@ use vramlab_device::DType;
 
 use super::reduce::{Scratch, sum_scratch};
 
-/// Which positions see which.
+/// Which positions see which others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaskShape {
     /// Sequences.
     pub batch: usize,
     /// Positions of each.
     pub rows: usize,
-    /// A position sees itself and so many less one before it, where there is a window.
+    /// The size of the sliding window, if there is one: a position sees itself and the positions before it up to this many in all.
     pub window: Option<usize>,
-    /// Each sequence has a mask of its own, because the program says which positions are padding.
+    /// Each sequence has its own mask, because the program marks padding.
     pub padding: bool,
 }
 
@@ -35,11 +35,11 @@ impl MaskShape {
     }
 }
 
-/// A mask of yes and no for `scaled_dot_product_attention`, which a forward pass makes once: `sdpa_mask`.
+/// A boolean mask for `scaled_dot_product_attention`, which a forward pass makes once: `sdpa_mask`.
 #[derive(Clone)]
 pub struct SdpaMask {
     shape: MaskShape,
-    /// It is never read.
+    /// The mask is never read.
     _seen: Tensor,
 }
 
@@ -52,7 +52,7 @@ impl SdpaMask {
 }
 
 impl Context {
-    /// A mask that SDPA is given.
+    /// The mask that SDPA gets.
     ///
     /// # Errors
     /// Out of memory.
@@ -60,8 +60,9 @@ impl Context {
         self.op("mask", |cx| Ok(SdpaMask { shape, _seen: cx.seen(shape)? }))
     }
 
-    /// What SDPA adds to scores in `dtype`, (batch, rows, rows): 0 where a position sees another, else minus infinity
-    /// (`convert_boolean_attn_mask`). It has values only where a kernel reads them: fused ones know the window.
+    /// The values that SDPA adds to scores in `dtype`, (batch, rows, rows): 0 where a position sees another, else
+    /// minus infinity (`convert_boolean_attn_mask`). The values are only written if a kernel reads them: fused
+    /// kernels know the window.
     pub(super) fn added_mask(&self, mask: &SdpaMask, dtype: DType, read: bool) -> OpResult<Tensor> {
         let MaskShape { batch, rows, .. } = mask.shape;
         let scalar = |what| self.temporary(Shape::new(&[]), dtype, what);
@@ -89,7 +90,7 @@ impl Context {
         })
     }
 
-    /// What is added to scores: 0 where a position sees another, else the least number of `dtype`. The mask is (batch, rows, rows).
+    /// The values added to scores: 0 where a position sees another, else the lowest number of `dtype`. The mask is (batch, rows, rows).
     ///
     /// # Errors
     /// Out of memory, a failed copy.
@@ -106,7 +107,7 @@ impl Context {
         })
     }
 
-    /// `mask.to(torch.bool)`: what a program says of padding, as it is used in a forward pass.
+    /// `mask.to(torch.bool)`: the program's mask of padding in the form that a forward pass uses.
     ///
     /// # Errors
     /// Out of memory.
@@ -114,8 +115,8 @@ impl Context {
         self.op("mask", |cx| cx.temporary(mask.shape(), DType::U8, "positions with a token"))
     }
 
-    /// Whether all of a mask's positions have a token, as a forward pass asks on the device and reads on the host: their number is that
-    /// of all. Where that is not so, it is asked again of those that come before the end of the rows.
+    /// Asks on the device, for the host, whether all positions of a mask have a token, by counting them. If not, it asks again
+    /// for those before the end of the rows.
     ///
     /// # Errors
     /// Out of memory.
@@ -137,7 +138,7 @@ impl Context {
         })
     }
 
-    /// The blocks of a mask of yes and no, (rows, rows), or (batch, rows, rows) with padding. It is never read.
+    /// The blocks of a boolean mask, (rows, rows), or (batch, rows, rows) with padding. It is never read.
     fn seen(&self, MaskShape { batch, rows, window, padding }: MaskShape) -> OpResult<Tensor> {
         let list = |len, what| self.temporary(Shape::new(&[len]), DType::I64, what);
         let square = |what| self.temporary(Shape::new(&[rows, rows]), DType::U8, what);
@@ -170,7 +171,7 @@ impl Context {
             drop((seen, outer));
             let padded = {
                 let each = |what| list(batch * rows, what);
-                // Of one sequence the positions are a list as they are.
+                // For one sequence the positions already are a list.
                 let positions = (batch > 1).then(|| each("positions of tokens"));
                 let _indices = (each("sequences of tokens")?, positions.transpose()?);
                 self.temporary(Shape::new(&[batch, rows]), DType::U8, "positions with a token")?
@@ -183,7 +184,7 @@ impl Context {
     }
 }
 
-/// The bytes of a hidden position's element, where it is minus infinity.
+/// The bytes of minus infinity, the value of a hidden position.
 pub(super) fn minus_infinity(dtype: DType) -> Vec<u8> {
     match dtype {
         DType::F64 => f64::NEG_INFINITY.to_le_bytes().to_vec(),
@@ -193,7 +194,7 @@ pub(super) fn minus_infinity(dtype: DType) -> Vec<u8> {
     }
 }
 
-/// The bytes of the least finite number of a type.
+/// The bytes of the lowest finite number of a type.
 fn least(dtype: DType) -> Vec<u8> {
     match dtype {
         DType::F64 => f64::MIN.to_le_bytes().to_vec(),

@@ -9,7 +9,7 @@ use crate::tensor::Tensor;
 use vramlab_device::kernels;
 
 impl Context {
-    /// The mean over the neighbouring dimensions `dims`, which the result lacks: (batch, channels, height, width) over
+    /// The mean over the adjacent dimensions `dims`, which the result lacks: (batch, channels, height, width) over
     /// 2..4 gives (batch, channels). Runs in the input's type. Saves nothing.
     ///
     /// # Errors
@@ -21,7 +21,7 @@ impl Context {
             let (front, rest) = all.split_at(dims.start.min(all.len()));
             let (over, back) = rest.split_at(dims.len().min(rest.len()));
             let [outer, middle, inner] = [front, over, back].map(|part| part.iter().product());
-            // Of a plane for each channel: where channels lie next to each other they come behind the pixels.
+            // For a mean over planes: with the channels last, pixels come before channels in memory.
             let channels = all.get(1).copied().filter(|_| input.is_channels_last() && dims == (2..4));
             let [outer, inner] = channels.map_or([outer, inner], |channels| [outer / channels.max(1), channels]);
             let (strides, dense) = (input.layout(), channels.is_some());

@@ -1,8 +1,7 @@
-//! The ops: one function pair each, forward and backward.
+//! The ops: a pair of functions each, forward and backward.
 //!
-//! Every op asks for its blocks in the order in which PyTorch's eager op asks for them, and its backward drops what it
-//! unpacked at the point where PyTorch's does; only then is the memory curve PyTorch's. They are methods of
-//! [`super::Context`].
+//! Every op requests its blocks in the order of PyTorch's eager op, and its backward frees unpacked tensors where
+//! PyTorch's does; only then is the memory curve PyTorch's. The ops are methods of [`super::Context`].
 
 mod activation;
 mod attention;

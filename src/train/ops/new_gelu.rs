@@ -7,13 +7,13 @@ use crate::tensor::Tensor;
 use vramlab_device::kernels;
 
 impl Context {
-    /// GELU by its tanh form, op by op as `NewGELUActivation` of transformers has it (`gelu_new`).
+    /// GELU in its tanh form, op by op as transformers' `NewGELUActivation` (`gelu_new`).
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
     pub fn new_gelu(&mut self, input: &Tensor) -> OpResult<Tensor> {
         let half = self.scale(input, 0.5, "half of the input")?;
-        // What an op was given is nobody's variable.
+        // Arguments of an op within the expression are held by no variable.
         let within = {
             let cube = self.cube(input)?;
             self.scale(&cube, 0.044_715, "part of the cube")?

@@ -11,11 +11,11 @@ use super::reduce::{Scratch, sum_scratch};
 /// Coefficients of the quintic polynomial, and how often it is applied: the defaults of `torch.optim.Muon`.
 const COEFFICIENTS: [f32; 3] = [3.4445, -4.775, 2.0315];
 const STEPS: usize = 5;
-/// What a norm is at least.
+/// Lower bound of the norm.
 const LEAST: f32 = 1e-7;
 
 impl Context {
-    /// `_zeropower_via_newtonschulz` of PyTorch 2.11: in bf16, and in rows and columns of which there are no more rows. A matrix in bf16 is
+    /// `_zeropower_via_newtonschulz` of PyTorch 2.11: in bf16, transposed if there are more rows than columns. A bf16 matrix is
     /// divided by its norm in place.
     pub(crate) fn orthogonalised(&self, matrix: &Tensor) -> OpResult<Tensor> {
         let lower = match matrix.dtype() {
@@ -34,7 +34,7 @@ impl Context {
         let (turned, least) = (rows > cols, rows.min(cols));
         let oriented = |x: Tensor| if turned { x.transpose() } else { x };
         let mut x = oriented(lower);
-        // Variables of a loop: each lives until the next one takes its place.
+        // Variables of a loop: each lives until the next value replaces it.
         let (mut gram, mut polynomial) = (None, None);
         let [linear, cubic, quintic] = COEFFICIENTS;
         for _ in 0..STEPS {
@@ -61,7 +61,7 @@ impl Context {
         self.launch(kernels::Gemm { m, n, k, batch: 1, a, b, c, bias: None, alpha, beta })
     }
 
-    /// `tensor.norm()` of elements that lie together, in their type.
+    /// `tensor.norm()` of contiguous elements, in their type.
     fn whole_norm(&self, tensor: &Tensor) -> OpResult<Tensor> {
         let norm = self.temporary(Shape::new(&[]), tensor.dtype(), "norm")?;
         let scratch = match sum_scratch(tensor.numel(), 4, self.workspaces.policy) {

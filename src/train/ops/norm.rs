@@ -7,18 +7,18 @@ use crate::tape::Gradients;
 use crate::tensor::{GradientTarget, Tensor};
 use vramlab_device::{DType, Operand, kernels};
 
-/// In which types a fused norm is asked for under autocast.
+/// The types in which a fused norm returns its result under autocast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NormOutputs {
-    /// For products only: in 16 bit.
+    /// In 16 bits, for products only.
     Lower,
-    /// For the residual stream too: in f32, with a 16-bit copy for products.
+    /// In f32 for the residual stream too, with a 16-bit copy for products.
     Both,
 }
 
 /// A sum and its norm.
 pub struct AddNormOutput {
-    /// What was normalised, to go on as the residual stream.
+    /// The sum, which goes on as the residual stream.
     pub sum: Tensor,
     /// The norm.
     pub output: Tensor,
@@ -95,7 +95,7 @@ impl Context {
         })
     }
 
-    /// [`Self::layer_norm`] with a weight that is added to 1, in the type that autocast has where it is on: input, weight and bias are cast to it
+    /// [`Self::layer_norm`] with 1 added to the weight, in autocast's type if it is on: input, weight and bias are cast to it
     /// (`NemotronLayerNorm1P` of transformers).
     ///
     /// # Errors
@@ -113,8 +113,8 @@ impl Context {
         self.without_autocast(|cx| cx.layer_norm(&input, &weight, &bias, eps))
     }
 
-    /// Normalises the sum of `input` and `added`, or `input` itself: `norm(x)` and the `x` that goes on beside it, whose
-    /// gradients meet again in one kernel. To be used in fused mode.
+    /// Normalises the sum of `input` and `added`, or `input` itself: returns `norm(x)` and the `x` that goes on beside
+    /// it. One kernel joins their gradients. For fused mode.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -130,7 +130,8 @@ impl Context {
             added.dtype().size() <= input.dtype().size() && added.shape() == input.shape() && added.is_contiguous()
         });
         if input.dtype() == weight.dtype() && widest {
-            // Under autocast a kernel takes what is added in the type of products. A bias behind an all-reduce leaves it in the stream's.
+            // Under autocast the kernel takes `added` in the type of products. A bias after an all-reduce leaves it in the
+            // residual stream's type.
             let lower = self.autocast.dtype().unwrap_or(input.dtype());
             return match added {
                 Some(added) if added.dtype() != lower && lower != input.dtype() => {
@@ -205,7 +206,7 @@ impl Context {
         })
     }
 
-    /// Puts the sum of two tensors on the tape, whose gradients are the sum's.
+    /// Records the sum of two tensors; its gradient is the gradient of both.
     fn record_sum(&mut self, input: &Tensor, added: &Tensor) -> GradientTarget {
         let (dtype, wanted) = (added.dtype(), added.requires_grad());
         let source = self.record("addBackward", [Some(input), Some(added), None], move |cx, [grad, ..]| {
@@ -219,7 +220,7 @@ impl Context {
         source
     }
 
-    /// `grads` are those of the result, of its 16-bit copy, and of the sum where it went on.
+    /// `grads` are the gradients of the result, of its 16-bit copy, and of the sum if it went on.
     fn fused_layer_norm_backward(
         &mut self,
         saved: &[SavedVariable; 4],
@@ -236,7 +237,7 @@ impl Context {
         let [src, weight, mean, rstd] = saved;
         let (src, weight) = (src.unpack(self)?, weight.unpack(self)?);
         let (mean, rstd) = (mean.unpack(self)?, rstd.unpack(self)?);
-        // The gradient that went past the norm gives its place to the sum, where it has no other owner.
+        // If the residual gradient has no other owner, the input's gradient overwrites it.
         let dsrc = match &residual {
             Some(residual) if residual.is_exclusive() => residual.clone(),
             _ => self.temporary(src.shape(), src.dtype(), "input gradient")?,
@@ -265,7 +266,7 @@ impl Context {
         Ok([Some(dsrc), Some(dweight), Some(dbias)])
     }
 
-    /// Gradients of weight and bias over very many rows of few columns are summed by groups of rows, then over the groups.
+    /// For very many rows of few columns, the gradients of weight and bias are summed by groups of rows, then over the groups.
     fn sum_in_parts(&mut self, src: &Tensor, dweight: Tensor, dbias: Tensor) -> OpResult<(Tensor, Tensor)> {
         const MANY_ROWS: usize = 64 * 1024;
         const FEW_COLUMNS: usize = 132 / 2 * 32;

@@ -1,4 +1,4 @@
-//! Projections that make several things at once, and what is cut out of them, op for op as Phi-3 does it.
+//! Projections that compute several things at once, and how they are cut apart, op by op as in Phi-3.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -12,27 +12,27 @@ use vramlab_device::kernels;
 
 use super::rotary::{RotaryTables, Turn};
 
-/// The gradient of heads that were joined: what was not rotated of them holds it, though it has no elements.
+/// The gradient of joined heads: the gradient of the part that is not rotated refers to it, even if that part has no elements.
 type JoinedGradient = Rc<RefCell<Option<Tensor>>>;
 
-/// Heads cut in two.
+/// Heads cut into two parts.
 struct HeadSplit {
-    /// What is rotated.
+    /// The part that is rotated.
     first: Tensor,
-    /// What is not, where there is such a part.
+    /// The part that is not rotated, if there is one.
     rest: Option<Tensor>,
     held: JoinedGradient,
 }
 
-/// Strides of heads (batch, heads, rows, head size) that lie side by side, as a projection does.
+/// Strides of heads (batch, heads, rows, head size) that lie side by side, like a projection.
 fn side_by_side(shape: Shape) -> [usize; 4] {
     let [_, heads, rows, size] = *shape.dims() else { return shape.contiguous_strides() };
     [rows * heads * size, size, heads * size, 1]
 }
 
 impl Context {
-    /// Columns of `packed` (batch, rows, columns), a view: `packed[..., start : start + width]`. Backward makes zeros of the whole and
-    /// copies the gradient into them.
+    /// Columns of `packed` (batch, rows, columns), a view: `packed[..., start : start + width]`. Backward allocates zeros of the
+    /// whole shape and copies the gradient into them.
     #[must_use]
     pub fn columns(&mut self, packed: &Tensor, start: usize, width: usize) -> Tensor {
         let (shape, dtype) = (packed.shape(), packed.dtype());
@@ -57,7 +57,7 @@ impl Context {
         self.equal_parts(packed)
     }
 
-    /// Its thirds, likewise: `packed.split(width, dim=-1)`.
+    /// The thirds of the last dimension, views: `packed.split(width, dim=-1)`. Backward puts their gradients side by side.
     #[must_use]
     pub fn thirds(&mut self, packed: &Tensor) -> [Tensor; 3] {
         self.equal_parts(packed)
@@ -85,9 +85,9 @@ impl Context {
         parts.map(|part| part.with_source(source).with_slot(slots.next().unwrap_or_default()))
     }
 
-    /// Queries, keys and values (batch, heads, rows, head size) of a projection that has them side by side in each head, views:
-    /// `view(batch, rows, heads, 3 · head size).transpose(1, 2).chunk(3, dim=-1)`. Backward puts their gradients side by side, head by
-    /// head, and lays them out as the projection lies.
+    /// Queries, keys and values (batch, heads, rows, head size) of a projection that has the three side by side in each head,
+    /// views: `view(batch, rows, heads, 3 · head size).transpose(1, 2).chunk(3, dim=-1)`. Backward puts their gradients side by
+    /// side in each head, in the layout of the projection.
     #[must_use]
     pub fn thirds_of_heads(&mut self, packed: &Tensor, head_size: usize) -> [Tensor; 3] {
         let heads = self.by_head_size(packed, 3 * head_size);
@@ -102,7 +102,7 @@ impl Context {
             let whole = cx.temporary(shape, dtype, "gradients side by side")?;
             for (grad, part) in grads.iter().zip(0..) {
                 let Some(grad) = grad else { continue };
-                // What fused kernels make lies as a projection does.
+                // Gradients from fused kernels have the layout of a projection.
                 let grad = if grad.shape().dims().len() == 3 { &grad.strided(of_part, side_by_side, 0) } else { grad };
                 cx.copy(grad, &whole.strided(of_part, strides, part * head_size))?;
             }
@@ -112,7 +112,7 @@ impl Context {
         parts.map(|part| part.with_source(source).with_slot(slots.next().unwrap_or_default()))
     }
 
-    /// `up · silu(gate)` of both halves of `packed`, which hold it as long as they live; `gate_first` the other way round.
+    /// `up · silu(gate)` of the two halves of `packed`, which keep it alive; `gate_first` says that the gate is the first half.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -124,8 +124,8 @@ impl Context {
         Ok((self.mul(both[0], both[1])?, gate))
     }
 
-    /// Queries and keys (batch, heads, rows, head size) of which the first elements of each head are rotated as [`Context::rotary`] does
-    /// it, as many as the tables have: `torch.cat([rotated, rest], dim=-1)`, where the rest may have no elements. The results lie head
+    /// Rotates the first elements of each head of queries and keys (batch, heads, rows, head size), as many as the tables have,
+    /// like [`Context::rotary`]: `torch.cat([rotated, rest], dim=-1)`, where the rest may have no elements. The results lie head
     /// by head.
     ///
     /// # Errors
@@ -139,8 +139,8 @@ impl Context {
         Ok([whole(self, q)?, whole(self, k)?])
     }
 
-    /// The same, but both are rotated before both are joined with their rest, as GPT-NeoX does it, and GLM with pairs of neighbours and the
-    /// `tables` of such.
+    /// The same, but both are rotated before either is joined with its rest, as in GPT-NeoX; GLM does it too, with pairs of
+    /// neighbours and `tables` for them.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -155,7 +155,7 @@ impl Context {
         Ok([self.joined(of_q, q)?, self.joined(of_k, k)?])
     }
 
-    /// The same with what was rotated beside what it is joined to, for whom both are variables (StableLM, Nemotron).
+    /// The same, and also returns the rotated parts, which are variables in the program (StableLM, Nemotron).
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -167,13 +167,13 @@ impl Context {
         Ok([whole, [of_q, of_k]])
     }
 
-    /// Heads cut in two, views: the gradient of the rest, zeros of the whole but for it, is there before that of what is rotated.
+    /// Heads cut into two views: backward computes the gradient of the rest, padded with zeros, before that of the rotated part.
     fn with_rest(&mut self, input: &Tensor, rotated: usize) -> HeadSplit {
         let (held, shape, dtype) = (JoinedGradient::default(), input.shape(), input.dtype());
         let has_rest = rotated < shape.last();
         let part = |start, width| input.strided(shape.with_last(width), input.layout(), start);
         let rest = has_rest.then(|| part(rotated, shape.last() - rotated));
-        // All of a tensor is no slice of it.
+        // A slice of the whole tensor would be no slice.
         let first = if has_rest { part(0, rotated) } else { input.clone() };
         if !self.differentiates(&[input]) {
             return HeadSplit { first, rest, held };
@@ -186,7 +186,7 @@ impl Context {
             if let Some(rest) = kept.take().filter(|_| has_rest) {
                 cx.copy(&rest, &whole.strided(rest.shape(), strides, rotated))?;
             }
-            // Both are one tensor in the end: what was rotated is put into its place at once.
+            // In PyTorch both gradients are whole tensors that are added; here the rotated part is copied into its place.
             let other = has_rest.then(|| cx.temporary(shape, dtype, "gradient of what was rotated")).transpose()?;
             cx.copy(&grad, &whole.strided(grad.shape(), strides, 0))?;
             drop(other);
@@ -195,7 +195,7 @@ impl Context {
         HeadSplit { first: first.with_source(source), rest, held }
     }
 
-    /// What was rotated of heads, with the rest of them.
+    /// The rotated part of heads, joined with the rest.
     fn joined(&mut self, rotated: Tensor, HeadSplit { first, rest, held }: HeadSplit) -> OpResult<Tensor> {
         let (narrow, wide) = (first.dtype(), rotated.dtype());
         let width = first.shape().last();
@@ -215,11 +215,11 @@ impl Context {
             let rotated_shape = rotated.shape();
             let source = cx.record("catBackward", [Some(&rotated), None, None], move |cx, [grad, ..]| {
                 let Some(grad) = grad else { return Ok(Gradients::default()) };
-                // What fused kernels make lies as a projection does.
+                // Gradients from fused kernels have the layout of a projection.
                 let grad = if grad.shape().dims().len() == 3 { grad.strided(shape, side_by_side, 0) } else { grad };
                 let part = |shape, start| grad.strided(shape, grad.layout(), start);
                 let rest = of_rest.map(|shape| part(shape, width));
-                // In another type the rest's gradient is a tensor of its own.
+                // In another type the rest's gradient is a separate tensor.
                 let rest = match rest {
                     _ if narrow == wide => Some(rest.unwrap_or_else(|| grad.clone())),
                     Some(rest) => {

@@ -9,7 +9,7 @@ use vramlab_device::{DType, PoolShape, kernels};
 
 impl Context {
     /// The largest element of each square window of side `kernel` in the planes of `input` (batch, channels, height,
-    /// width). Runs in the input's type. Saves the input, and where in its plane each maximum lies (i64).
+    /// width). Runs in the input's type. Saves the input, and the place of each maximum in its plane (i64).
     ///
     /// # Errors
     /// Out of memory, a failed kernel, an input that has no window.
@@ -43,7 +43,7 @@ impl Context {
             let in_strides = input.layout();
             let source = cx.record("max_pool2dBackward", [Some(input), None, None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
-                // The gradient is made like the input, which is why the input is saved.
+                // The gradient gets the shape and layout of the input, so the input is saved.
                 let (input, indices) = (saved_input.unpack(cx)?, saved_indices.unpack(cx)?);
                 let indices = cx.arranged(&indices, strides, "indices copy")?;
                 let grad = cx.arranged(&grad, strides, "contiguous gradient")?;

@@ -1,4 +1,4 @@
-//! Queries that grow with their positions, op for op as transformers writes it for Ministral 3.
+//! Queries scaled by their positions, op by op as transformers does for Ministral 3.
 
 use crate::context::Context;
 use crate::error::OpResult;
@@ -7,17 +7,17 @@ use crate::tape::Gradients;
 use crate::tensor::Tensor;
 use vramlab_device::{DType, kernels};
 
-/// How queries grow: by `1 + beta · ln(1 + ⌊position / original⌋)`.
+/// The factor on queries: `1 + beta · ln(1 + ⌊position / original⌋)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PositionScale {
-    /// How fast.
+    /// How fast the factor grows.
     pub beta: f64,
-    /// Positions first learned: so many have a factor of 1.
+    /// Positions of the original training: this many have a factor of 1.
     pub original: f64,
 }
 
 impl PositionScale {
-    /// The factor of a position, in the steps of f32 in which PyTorch computes it.
+    /// The factor of a position, in the f32 steps in which PyTorch computes it.
     #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "f32 as in PyTorch")]
     fn factor(self, position: usize) -> f32 {
         let times = (position as f32 / self.original as f32).floor();
@@ -32,7 +32,7 @@ impl Context {
     /// Out of memory, a failed kernel.
     pub fn scale_by_position(&mut self, input: &Tensor, scale: PositionScale) -> OpResult<Tensor> {
         let [batch, heads, rows, head_size] = *input.shape().dims() else { return Ok(input.clone()) };
-        // In the order of a projection's output.
+        // With the elements in the order of a projection's output.
         let whole = Shape::new(&[batch, rows, heads * head_size]);
         let side_by_side = [rows * heads * head_size, head_size, heads * head_size, 1];
         self.op("position_scale", |cx| {
@@ -54,7 +54,7 @@ impl Context {
         })
     }
 
-    /// The factors of so many positions.
+    /// The factors of the first positions.
     #[expect(clippy::cast_precision_loss, reason = "positions of a sample")]
     fn position_factors(&mut self, rows: usize, dtype: DType, scale: PositionScale) -> OpResult<Tensor> {
         let list = Shape::new(&[rows]);
@@ -73,7 +73,7 @@ impl Context {
         Ok(made)
     }
 
-    /// `dst = src · factors` by row, sample after sample; heads lie side by side in a row, or one behind the other.
+    /// `dst = src · factors` by row, sample after sample; a row has its heads side by side, or heads lie one after the other.
     fn multiply_rows(&mut self, src: &Tensor, factors: &Tensor, dst: &Tensor) -> OpResult<()> {
         let rows = factors.numel();
         let dims = src.shape();
@@ -91,7 +91,7 @@ impl Context {
     }
 }
 
-/// Numbers as a type has them.
+/// Writes numbers in the format of a type.
 fn put(dtype: DType, bytes: &mut [u8], value: impl Fn(usize) -> f32) {
     match dtype {
         DType::Bf16 => {

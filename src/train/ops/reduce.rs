@@ -7,11 +7,11 @@ use crate::shape::Shape;
 use crate::tensor::Tensor;
 use vramlab_device::{DType, kernels};
 
-/// Threads of a block whose threads own one output each.
+/// Threads of a thread block in which each thread owns one output.
 const MAX_THREADS: usize = 512;
 const WARP: usize = 32;
 
-/// Blocks of memory that a reduction takes beside its output.
+/// Blocks of memory that a reduction takes besides its output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Scratch {
     /// Partial sums.
@@ -27,9 +27,9 @@ const fn floor_power_of_two(n: usize) -> usize {
 /// The scratch of a sum of `rows × cols` over its rows, accumulated in `accumulator` bytes per element; `None` when the
 /// sum runs in one launch grid without partial sums.
 ///
-/// This follows the launch rules of PyTorch's reduction: threads read up to four neighbouring columns at once, a block is
-/// at most a warp wide unless there are too few rows to fill it, warps share the rows once each thread would get 16 or
-/// more of them, and thread blocks share them (through memory) once a thread would still get 256.
+/// This follows the launch rules of PyTorch's reduction: threads read up to four adjacent columns at once; a thread block
+/// is at most a warp wide unless there are too few rows to fill it; warps share the rows once each thread would get 16 or
+/// more of them; and thread blocks share them (through memory) once a thread would still get 256.
 pub(super) fn row_sum_scratch(rows: usize, cols: usize, accumulator: usize, gpu: Libraries) -> Option<Scratch> {
     const MIN_VALUES: usize = 16;
     const MAX_VALUES: usize = 256;
@@ -52,8 +52,8 @@ pub(super) fn row_sum_scratch(rows: usize, cols: usize, accumulator: usize, gpu:
     (shares > 1).then_some(Scratch { partials: accumulator * cols * shares * width * vector, semaphores: 4 * grid })
 }
 
-/// The scratch of a sum of all of `count` elements that lie together, accumulated in `accumulator` bytes, by the same rules: one block
-/// of threads owns the only output, and others share it once a thread would get 256 elements.
+/// The scratch of a sum of `count` contiguous elements, accumulated in `accumulator` bytes, by the same rules: one thread block
+/// owns the only output, and others share the work once a thread would get 256 elements.
 pub(super) fn sum_scratch(count: usize, accumulator: usize, gpu: Libraries) -> Option<Scratch> {
     const MIN_VALUES: usize = 16;
     const MAX_VALUES: usize = 256;
@@ -78,7 +78,7 @@ impl Context {
         self.sum_rows_as(input.dtype(), input, rows, shape, what)
     }
 
-    /// The same in another type.
+    /// The same into another type.
     pub(super) fn sum_rows_as(
         &mut self,
         dtype: DType,
@@ -92,7 +92,7 @@ impl Context {
         Ok(output)
     }
 
-    /// The blocks of a sum over `rows` rows, its scratch given back again, for another kernel to fill.
+    /// The output of a sum over `rows` rows for another kernel to fill; the sum's scratch is allocated and freed.
     pub(super) fn row_sum_output(
         &self,
         dtype: DType,
@@ -131,7 +131,7 @@ mod tests {
         for (rows, cols) in [(1088, 96), (2048, 10), (768, 3072), (128, 32)] {
             assert_eq!(scratch(rows, cols), None, "{rows} × {cols}");
         }
-        // And of whole masks, counted in i64.
+        // Sums of whole masks, counted in i64.
         let whole = |count| sum_scratch(count, 8, Libraries::HOPPER);
         assert_eq!(whole(160_000), Some(Scratch { partials: 160, semaphores: 4 }));
         assert_eq!(whole(2048), None);

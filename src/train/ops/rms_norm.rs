@@ -1,4 +1,4 @@
-//! The norm by the root of the mean square, op for op as models in PyTorch write it.
+//! RMS norm, op by op as models in PyTorch write it.
 
 use crate::context::{Context, SavedVariable};
 use crate::error::OpResult;
@@ -7,26 +7,26 @@ use crate::tape::Gradients;
 use crate::tensor::Tensor;
 use vramlab_device::{DType, kernels};
 
-/// Which argument of a product a weight is.
+/// Which argument of a product the weight is.
 #[derive(Clone, Copy)]
 pub(super) enum WeightSide {
     First,
     Second,
 }
 
-/// When a weight is multiplied.
+/// When the weight is multiplied.
 #[derive(Clone, Copy)]
 enum WeightPrecision {
     /// After the cast back to the type of the input.
     Narrow,
-    /// Before it.
+    /// Before that cast.
     Wide,
 }
 
 impl Context {
-    /// `weight · (x · rsqrt(mean(x²) + eps))` over the last dimension, with `x` in f32 and what comes of it in the type of
-    /// `input`: `x = input.float(); variance = x.pow(2).mean(-1, keepdim=True);
-    /// weight * (x * torch.rsqrt(variance + eps)).to(input.dtype)`. Seven ops, each with what it saves.
+    /// `weight · (x · rsqrt(mean(x²) + eps))` over the last dimension, with `x` in f32 and the normalised result cast to
+    /// the type of `input`: `x = input.float(); variance = x.pow(2).mean(-1, keepdim=True); weight * (x *
+    /// torch.rsqrt(variance + eps)).to(input.dtype)`. Seven ops, with the saved tensors of each.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -54,7 +54,7 @@ impl Context {
         let x = if narrow { self.cast(input, DType::F32, "norm input in f32")? } else { input.clone() };
         let square = self.square(&x)?;
         let last = square.shape().dims().len().saturating_sub(1);
-        // A local variable of the norm's forward: it lives until that returns.
+        // A local variable of the norm's forward: it lives until the forward returns.
         let variance = self.mean(&square, last..last + 1)?;
         drop(square);
         let shifted = self.add_number(&variance, eps)?;
@@ -76,9 +76,9 @@ impl Context {
         output
     }
 
-    /// `(x · rsqrt(mean(x²) + eps) · (1 + weight))` over the last dimension, in f32 until all is done (Gemma):
-    /// `output = x.float(); output = output * torch.rsqrt(output.pow(2).mean(-1, keepdim=True) + eps);
-    /// (output * (1.0 + weight.float())).type_as(x)`. Nine ops, each with what it saves.
+    /// `(x · rsqrt(mean(x²) + eps) · (1 + weight))` over the last dimension, in f32 until the end (Gemma):
+    /// `output = x.float(); output = output * torch.rsqrt(output.pow(2).mean(-1, keepdim=True) + eps); (output
+    /// * (1.0 + weight.float())).type_as(x)`. Nine ops, with the saved tensors of each.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -155,7 +155,7 @@ impl Context {
         })
     }
 
-    /// `input²`. Saves its input; backward makes a power of 1 and its double before their product with the gradient.
+    /// `input²`. Saves its input; backward computes the first power and twice that before the product with the gradient.
     pub(super) fn square(&mut self, input: &Tensor) -> OpResult<Tensor> {
         self.op("pow", |cx| {
             let saved = if cx.differentiates(&[input]) { Some(cx.save(input)?) } else { None };
@@ -208,7 +208,7 @@ impl Context {
         })
     }
 
-    /// Every row of `input` times its own of `factors`, which have the shape of `input` without its last dimension. Saves both.
+    /// Every row of `input` times its own factor; `factors` has the shape of `input` without the last dimension. Saves both.
     pub(super) fn scale_rows(&mut self, input: &Tensor, factors: &Tensor) -> OpResult<Tensor> {
         self.op("mul", |cx| {
             let differentiates = cx.differentiates(&[input, factors]);
@@ -224,7 +224,7 @@ impl Context {
             let Some((saved_input, saved_factors)) = saved else { return Ok(output) };
             let source = cx.record("mulBackward", [Some(input), Some(factors), None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
-                // The second argument comes first, and its gradient does: its name (other) sorts before self.
+                // The second argument and its gradient come first: its name (other) sorts before self.
                 let factors = saved_factors.unpack(cx)?;
                 let input = saved_input.unpack(cx)?;
                 let products = cx.product_of(&grad, &input, "gradient times input")?;
@@ -236,11 +236,11 @@ impl Context {
                     cols,
                 })?;
                 let of_factors = factors.shape();
-                // What a checkpoint recomputed goes when the products are there; sums come after the node.
+                // Recomputed tensors of a checkpoint are freed after the products; sums come after the node.
                 drop((input, factors));
                 let to_factors = cx.temporary(of_factors, grad.dtype(), "factor gradient")?;
                 let (src, sums) = (products.operand(), to_factors.operand());
-                // A sum of a row is its mean, as often as it has elements.
+                // The sum of a row is its mean times the number of elements.
                 cx.launch(kernels::Sums::Mean { src, dst: sums, outer: of_factors.numel(), middle: cols, inner: 1 })?;
                 #[expect(clippy::cast_precision_loss, reason = "the width of a model")]
                 cx.launch(kernels::Elementwise::Scale { src: sums, dst: sums, factor: cols as f64 })?;
@@ -252,13 +252,13 @@ impl Context {
         })
     }
 
-    /// Every row of `input` times `weight`, element by element. Saves each where the other needs a gradient.
+    /// Every row of `input` times `weight`, element by element. Saves each argument if the other requires a gradient.
     pub(super) fn scale_columns(&mut self, input: &Tensor, weight: &Tensor, place: WeightSide) -> OpResult<Tensor> {
         self.op("mul", |cx| {
             let differentiates = cx.differentiates(&[input, weight]);
             let saved_input = if differentiates && weight.requires_grad() { Some(cx.save(input)?) } else { None };
             let saved_weight = if differentiates && input.requires_grad() { Some(cx.save(weight)?) } else { None };
-            // PyTorch takes the wider of both types.
+            // PyTorch promotes to the wider of both types.
             let dtype = if weight.dtype().size() > input.dtype().size() { weight.dtype() } else { input.dtype() };
             let output = cx.activation(input.shape(), dtype, "norm output")?;
             cx.launch(kernels::Elementwise::Mul { a: input.operand(), b: weight.operand(), dst: output.operand() })?;
@@ -270,7 +270,7 @@ impl Context {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let mut unpacked =
                     |saved: &Option<SavedVariable>| saved.as_ref().map(|saved| saved.unpack(cx)).transpose();
-                // The second argument comes first.
+                // The second argument is unpacked first.
                 let (input, weight) = match place {
                     WeightSide::First => {
                         let input = unpacked(&saved_input)?;
@@ -284,7 +284,7 @@ impl Context {
                 let product = |factor: &Option<Tensor>, what| {
                     factor.as_ref().map(|factor| cx.row_major_product(&grad, factor, what)).transpose()
                 };
-                // So does its gradient.
+                // The second argument's gradient comes first.
                 let (dst, products) = match place {
                     WeightSide::First => {
                         let dst = product(&weight, "input gradient")?;
@@ -296,13 +296,13 @@ impl Context {
                     }
                 };
                 let rows = grad.shape().rows();
-                // As above.
+                // Recomputed tensors of a checkpoint are freed after the products.
                 drop((input, weight));
                 let sum = |products: Tensor| cx.sum_rows(&products, rows, of_weight.0, "weight gradient");
                 let to_weight = products.map(sum).transpose()?;
                 let to_weight = to_weight.map(|sum| cx.cast_gradient(&sum, of_weight.1)).transpose()?;
                 let dst = dst.map(|dst| cx.cast_gradient(&dst, of_input)).transpose()?;
-                // What comes in goes when the casts are there too.
+                // The incoming gradient is freed after the casts.
                 drop(grad);
                 Ok([to_weight, dst, None])
             });
@@ -317,7 +317,7 @@ impl Context {
         Ok(output)
     }
 
-    /// The same for any strides of `b`, whose shape is that of `a`.
+    /// The same for any strides of `b`, which has the shape of `a`.
     fn product_of_rows(&self, a: &Tensor, b: &Tensor, what: &'static str) -> OpResult<Tensor> {
         let output = self.temporary(a.shape(), a.dtype(), what)?;
         let b = self.in_rows(b, &output)?;
@@ -325,7 +325,7 @@ impl Context {
         Ok(output)
     }
 
-    /// The same in the order of the shape, for any strides of `a`.
+    /// The same with a row-major result, for any strides of `a`.
     fn row_major_product(&self, a: &Tensor, b: &Tensor, what: &'static str) -> OpResult<Tensor> {
         if a.is_contiguous() {
             return self.product_of(a, b, what);
@@ -336,8 +336,8 @@ impl Context {
         Ok(output)
     }
 
-    /// `a · b` of tensors of one shape, one of which may have any strides, in the wider of their types. Saves each where the other needs
-    /// a gradient.
+    /// `a · b` of tensors of one shape, one of which may have any strides, in the wider of their types. Saves each argument if
+    /// the other requires a gradient.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.

@@ -1,4 +1,4 @@
-//! Rotary position embeddings, op for op as transformers writes them.
+//! Rotary position embeddings, op by op as transformers writes them.
 
 use crate::context::Context;
 use crate::error::OpResult;
@@ -7,7 +7,7 @@ use crate::tape::Gradients;
 use crate::tensor::Tensor;
 use vramlab_device::{DType, RotaryPass, RotaryShape, kernels};
 
-/// Cosine and sine of every position times every frequency, (rows, head size) each.
+/// Cosine and sine of every position times every frequency, each (rows, head size).
 #[derive(Clone, Debug)]
 pub struct RotaryTables {
     pub(super) cos: Tensor,
@@ -15,7 +15,7 @@ pub struct RotaryTables {
 }
 
 impl RotaryTables {
-    /// Elements of a head that they rotate.
+    /// Number of a head's elements that the tables rotate.
     pub(super) fn width(&self) -> usize {
         self.cos.shape().last()
     }
@@ -24,9 +24,9 @@ impl RotaryTables {
 /// How heads are rotated.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Turn {
-    /// Each two neighbours are a pair, not the elements of two halves.
+    /// Adjacent elements are a pair, instead of one element from each half.
     pub neighbours: bool,
-    /// What is multiplied with the tables is cast to their type before: `x.float() · cos + rotate_half(x).float() · sin`.
+    /// Inputs are cast to the tables' type before the products: `x.float() · cos + rotate_half(x).float() · sin`.
     pub widens: bool,
 }
 
@@ -46,7 +46,7 @@ impl Context {
         self.copied_tables([positions, frequencies], dtype, (scaling, 2))
     }
 
-    /// The same for one half of a head, as [`Context::rotary_by_halves`] wants them.
+    /// The same for one half of a head, for [`Context::rotary_by_halves`].
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -98,8 +98,8 @@ impl Context {
         })
     }
 
-    /// Tables with which neighbours are rotated: `table[..., : half].repeat_interleave(2, dim=-1)` of both. What kernels read of them is in the
-    /// order of the others.
+    /// Tables for rotating adjacent elements: `table[..., : half].repeat_interleave(2, dim=-1)` of both. Kernels still read the
+    /// values in the order of the original tables.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -118,7 +118,8 @@ impl Context {
     }
 
     /// Queries or keys (batch, heads, rows, head size) rotated by their positions, in the wider of their type and the tables':
-    /// `x · cos + rotate_half(x) · sin`. One kernel does what six ops of PyTorch do; the blocks are theirs. Saves both tables.
+    /// `x · cos + rotate_half(x) · sin`. One kernel does the work of six PyTorch ops, with the blocks of all six. Saves both
+    /// tables.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -128,7 +129,7 @@ impl Context {
         let (narrow, cos, sin) = (input.dtype(), &tables.cos, &tables.sin);
         let wide = if cos.dtype().size() > narrow.size() { cos.dtype() } else { narrow };
         let widens = turn.widens && wide != narrow;
-        // In the order of a projection's output.
+        // With the elements in the order of a projection's output.
         let whole = Shape::new(&[batch, rows, heads * head_size]);
         let (by_head, half) = (input.shape(), Shape::new(&[batch, heads, rows, head_size / 2]));
         self.op("rotary", |cx| {
@@ -169,9 +170,9 @@ impl Context {
                     dst: by_sin.heads(),
                     pass: RotaryPass::BackwardOfSine(sin.operand()),
                 })?;
-                // The gradient of a product in another type is cast to that of its factor: within the node of the product, or by one of
-                // its own where the factor was cast before. What a node saved goes when it has run, what a checkpoint recomputed for
-                // it before that cast.
+                // The gradient of a product in another type is cast to the type of its factor: within the product's node, or in a
+                // node of its own if the factor was cast before. Tensors that a node saved are freed when it has run; tensors
+                // that a checkpoint recomputed for it, before that cast.
                 let narrowed =
                     |cx: &Self, what| (wide != narrow).then(|| cx.temporary(whole, narrow, what)).transpose();
                 drop(sin);
@@ -183,7 +184,7 @@ impl Context {
                 }
                 saved_sin.take();
                 let negated = cx.temporary(half, narrow, "negated half")?;
-                // A slice's gradient is as large as what was cut, and zero elsewhere.
+                // The gradient of a slice has the size of the whole, and is zero elsewhere.
                 let dst = cx.temporary(by_head, narrow, "gradient of the second half")?;
                 drop(negated);
                 let other = cx.temporary(by_head, narrow, "gradient of the first half")?;

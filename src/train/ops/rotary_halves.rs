@@ -1,4 +1,4 @@
-//! Rotary position embeddings half by half, op for op as gpt-oss writes them.
+//! Rotary position embeddings by halves, op by op as in gpt-oss.
 
 use crate::context::Context;
 use crate::error::OpResult;
@@ -17,9 +17,9 @@ fn halves(whole: &Tensor) -> [Tensor; 2] {
 }
 
 impl Context {
-    /// Queries or keys (batch, heads, rows, head size) rotated by their positions, in the wider of their type and the tables', which are of
-    /// one half ([`Context::rotary_tables_of_half`]): `cat(first · cos − second · sin, second · cos + first · sin)`, head by head. Saves
-    /// both tables for each half.
+    /// Queries or keys (batch, heads, rows, head size) rotated by their positions, in the wider of their type and the tables',
+    /// which cover one half ([`Context::rotary_tables_of_half`]): `cat(first · cos − second · sin, second · cos + first · sin)`,
+    /// head by head. Saves both tables for each half.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -59,7 +59,7 @@ impl Context {
             };
             let source = cx.record("rotaryBackward", [Some(input), None, None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
-                // Side by side, or head by head.
+                // The gradient lies side by side, or head by head.
                 let grad = match (grad.shape().dims().len(), whole.dims()) {
                     (3, &[_, heads, rows, size]) => {
                         grad.strided(whole, [rows * heads * size, size, heads * size, 1], 0)
@@ -67,7 +67,7 @@ impl Context {
                     _ => grad,
                 };
                 let [of_first, of_second] = halves(&grad);
-                // A product's gradient is cast to the type of its factor within its node.
+                // The gradient of a product is cast to the type of its factor within the product's node.
                 let times = |cx: &Self, part: &Tensor, table: &Tensor| {
                     let product = cx.half_times(part, table, (half, wide))?;
                     cx.cast_gradient(&product, narrow)
@@ -113,7 +113,7 @@ impl Context {
         })
     }
 
-    /// Half of each head times a table, whose rows every head has.
+    /// Half of each head times a table, which is the same for all heads.
     fn half_times(&self, part: &Tensor, table: &Tensor, (half, wide): (Shape, DType)) -> OpResult<Tensor> {
         let product = self.temporary(half, wide, "half times a table")?;
         self.arrange(part, &product)?;

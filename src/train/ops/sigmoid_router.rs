@@ -1,4 +1,4 @@
-//! Routers that weigh experts by a sigmoid and look for them in groups, op for op as transformers has those of DeepSeek-V3 and GLM-4.5.
+//! Routers that weigh experts by a sigmoid and choose them in groups, op by op as transformers does for DeepSeek-V3 and GLM-4.5.
 
 use crate::context::{Context, SavedVariable};
 use crate::error::OpResult;
@@ -12,28 +12,28 @@ use super::experts::{RouterRule, Routes};
 /// How experts are chosen by the sigmoid of their logits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SigmoidRule {
-    /// Groups that experts are in; each has two of them at least.
+    /// Number of groups of experts; each has at least two experts.
     pub groups: usize,
-    /// How many groups a row may choose its experts in: those whose two best experts weigh most.
+    /// How many groups a row may choose its experts from: those whose two best experts weigh most.
     pub chosen_groups: usize,
-    /// Shares are multiplied by it.
+    /// The factor on shares.
     pub factor: f64,
 }
 
-/// Experts that were chosen.
+/// The chosen experts.
 struct ChosenExperts {
-    /// What each weighs.
+    /// The weight of each.
     shares: Tensor,
     experts: Tensor,
-    /// Variables that live until shares are whole.
+    /// Variables that live until the shares are complete.
     _locals: Vec<Tensor>,
-    /// What ops on the way saved for gradients that never come; it goes with those.
+    /// Tensors that intermediate ops saved for gradients that never come; they are freed with the variables.
     _unused: Vec<SavedVariable>,
 }
 
 impl Context {
-    /// `F.linear(input.float(), weight.float())` of `input` (rows, in) and `weight` (out, in): in f32, but for autocast, which narrows both
-    /// again. Saves what [`Context::linear`] does.
+    /// `F.linear(input.float(), weight.float())` of `input` (rows, in) and `weight` (out, in): in f32, except under autocast,
+    /// which narrows both again. Saves the same as [`Context::linear`].
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -43,8 +43,8 @@ impl Context {
         self.linear(&input, &weight, None)
     }
 
-    /// Where `logits` (rows, experts) send their rows by `rule`, whose shares follow `sigmoid`. A `correction` (experts) is added to what is
-    /// chosen by, and to no share: nothing trains it, and it is zero here.
+    /// Routes the rows of `logits` (rows, experts) by `rule`, with shares from a sigmoid. A `correction` (experts) is added to
+    /// the scores for the choice, but not to shares: it is not trained, and it is zero here.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -65,8 +65,8 @@ impl Context {
         Ok(Routes::new(logits, scaled, chosen.experts.clone()))
     }
 
-    /// `scores.gather(1, chosen)` and the chosen: the best experts of the best groups. Saves the chosen and the scores, and for the while what the choice
-    /// of them would save, which no gradient reaches.
+    /// The chosen experts, the best of the best groups, and `scores.gather(1, chosen)`. Saves both the chosen and the scores, and
+    /// meanwhile what the choice itself would save, which no gradient reaches.
     fn chosen_in_groups(
         &mut self,
         scores: &Tensor,
@@ -78,7 +78,7 @@ impl Context {
         let differentiates = self.differentiates(&[scores]);
         let (masked, locals, mut unused) = self.in_best_groups(scores, rule, dtype)?;
         let of_chosen = Shape::new(&[rows, k]);
-        // Where the largest go when they are found.
+        // Where the kernel puts the largest values that it finds.
         let largest = Operand { len: rows * k, ..masked.operand() };
         let experts = self.op("topk", |cx| {
             let values = cx.temporary(of_chosen, dtype, "largest scores")?;
@@ -111,7 +111,7 @@ impl Context {
         Ok(ChosenExperts { shares, experts, _locals: locals, _unused: unused })
     }
 
-    /// Scores of `dtype`, 0 outside of the best groups; the variables of that, and what it saves.
+    /// Scores of `dtype`, set to 0 outside the best groups; also the variables and the saved tensors of the computation.
     fn in_best_groups(
         &mut self,
         scores: &Tensor,
@@ -144,7 +144,7 @@ impl Context {
                 save(cx, &of_both)?;
                 drop(of_both);
                 let weights = cx.temporary(of_groups, dtype, "weights of groups")?;
-                // The mean orders them as the sum does.
+                // The mean gives the same order as the sum.
                 let (src, dst) = (both.operand(), weights.operand());
                 cx.launch(kernels::Sums::Mean { src, dst, outer: rows * groups, middle: BEST, inner: 1 })?;
                 weights
@@ -153,12 +153,12 @@ impl Context {
             save(cx, &best)?;
             drop(values);
             let chosen = cx.temporary(of_groups, dtype, "chosen groups")?;
-            // Ones at the best, zeros elsewhere; weights have done their part.
+            // Writes ones at the best groups and zeros elsewhere; the weights are no longer needed.
             cx.launch(kernels::Elementwise::Fill { dst: weights.operand(), value: 1.0 })?;
             let grad = Operand { len: rows * chosen_groups, ..weights.operand() };
             let (indices, dst, cols) = (best.operand(), chosen.operand(), groups);
             cx.launch(kernels::Routing::TopKBackward { grad, indices, dst, cols, k: chosen_groups })?;
-            // Of one group the experts are a view.
+            // With one group the experts are a view.
             let of_experts =
                 (groups > 1).then(|| cx.temporary(of_all, dtype, "experts of chosen groups")).transpose()?;
             let outside = {
@@ -167,7 +167,7 @@ impl Context {
             };
             save(cx, &outside)?;
             let masked = cx.temporary(of_all, dtype, "scores in chosen groups")?;
-            // A sigmoid is above 0, so that 0 hides as minus infinity does.
+            // A sigmoid is above 0, so 0 hides as well as minus infinity.
             let (a, b, dst) = (corrected.operand(), chosen.operand(), masked.operand());
             cx.launch(kernels::Elementwise::MulRows { a, b, dst, cols: each })?;
             Ok((masked, [weights, best, chosen].into_iter().chain(of_experts).collect(), saved))
@@ -175,5 +175,5 @@ impl Context {
     }
 }
 
-/// Experts of a group by which it is weighed.
+/// Number of best experts that give a group its weight.
 const BEST: usize = 2;

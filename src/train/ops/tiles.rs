@@ -1,8 +1,8 @@
 //! A part of a model that runs over tiles of the positions, as DeepSpeed's `TiledMLP`.
 //!
-//! Forward runs each tile without a graph, and keeps the input of all. Backward runs each once more with one, and goes backward
-//! through it before the next tile comes: what a tile saves, and the gradients of what it computes, are there for a tile at a time.
-//! Gradients of weights are summed over tiles as over passes. Beneath a checkpoint a tile's forward runs three times.
+//! Forward runs each tile without a graph, and keeps the whole input. Backward runs each tile again with a graph, and
+//! backpropagates through it before the next tile: the saved tensors and gradients of only one tile exist at a time. Gradients of
+//! weights are summed over tiles as over passes. Within a checkpoint a tile's forward runs three times.
 
 use std::rc::Rc;
 
@@ -16,8 +16,8 @@ use crate::tensor::Tensor;
 
 impl Context {
     /// Runs `part`, which keeps the shape of its `input` (batch, positions, width), over as many tiles as the width goes into the
-    /// positions. Saves the input. As in the original it is differentiated where the input is: a weight by itself gets no gradient.
-    /// Tiles of several samples are copied, where PyTorch multiplies them as they lie.
+    /// positions. Saves the input. As in the original, it is only differentiated if the input is: a weight alone gets no
+    /// gradient. Tiles of several samples are copied, while PyTorch multiplies them in place.
     ///
     /// # Errors
     /// What `part` returns; out of memory, a failed kernel.
@@ -61,7 +61,7 @@ impl Context {
         Ok(output.with_source(source))
     }
 
-    /// The gradient of `input`, of which positions of all samples are cut into `tiles` here.
+    /// The gradient of `input`; the positions of all samples are cut into `tiles` here.
     fn tiles_backward(
         &mut self,
         part: &Rc<dyn Repeatable>,
@@ -75,7 +75,7 @@ impl Context {
         self.launch(kernels::Elementwise::Fill { dst: to_input.operand(), value: 0.0 })?;
         let grad = self.contiguous(grad, "contiguous gradient")?;
         let saving = std::mem::replace(&mut self.saving, SavedTensorHooks::Keep);
-        // A variable of the loop: it lives until the next tile's output is there.
+        // A variable of the loop: it lives until the next tile's output replaces it.
         let mut output: Option<Tensor> = None;
         let ran = (0..all).step_by(size).try_for_each(|first| {
             let shape = Shape::new(&[size.min(all - first), width]);

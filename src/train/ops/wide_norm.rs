@@ -1,4 +1,4 @@
-//! A norm that subtracts the mean, op by op in f32, as Cohere's models have it.
+//! A norm that subtracts the mean, op by op in f32, as in Cohere's models.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,8 +11,9 @@ use crate::tensor::Tensor;
 use vramlab_device::{DType, Operand, kernels};
 
 impl Context {
-    /// `weight.float() · (x − x.mean(-1)) · rsqrt(variance + eps)` with `x = input.float()` and the mean of `(x − x.mean(-1))²` as variance, cast
-    /// back. A weight of two dimensions is that of several heads. Kernels compute fewer results than PyTorch's ops; the blocks are theirs.
+    /// `weight.float() · (x − x.mean(-1)) · rsqrt(variance + eps)` with `x = input.float()` and the mean of `(x − x.mean(-1))²`
+    /// as variance, cast back. A weight of two dimensions belongs to several heads. Kernels compute fewer results than PyTorch's
+    /// ops; the blocks are those of PyTorch's ops.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -27,7 +28,7 @@ impl Context {
         self.cast(&output, narrow, "normalised")
     }
 
-    /// The norm, and the variables of its program that live until that returns.
+    /// The norm, and the variables of its function that live until it returns.
     fn normalised_in_f32(&mut self, x: Tensor, weight: &Tensor, eps: f32) -> OpResult<(Tensor, [Tensor; 2])> {
         self.op("layer_norm in f32", |cx| {
             let (shape, wide) = (x.shape(), x.dtype());
@@ -58,13 +59,13 @@ impl Context {
                 cols,
                 eps,
             })?;
-            // What was divided follows from the quotient.
+            // The centred input is recovered from the quotient.
             let deviation = variance.operand();
             cx.launch(kernels::Elementwise::Rsqrt { src: rstd.operand(), dst: deviation })?;
             cx.launch(kernels::Elementwise::Mul { a: deviation, b: deviation, dst: deviation })?;
             let [a, dst] = [&normalised, &centred].map(Tensor::operand);
             cx.launch(kernels::Elementwise::MulRows { a, b: deviation, dst, cols })?;
-            // By the op that made it, and by the product.
+            // Saved by the op that made it, and by the product.
             let saved = if to_input { Some((cx.save(&rstd)?, cx.save(&centred)?, cx.save(&rstd)?)) } else { None };
             drop((x, centred, rstd));
             let wide_weight = if weight.dtype() == wide {
@@ -86,7 +87,8 @@ impl Context {
             let input = variance.clone().with_source(of_input);
             let held = Rc::new(RefCell::new(None));
             let given = Rc::clone(&held);
-            // The mean of squares, and the mean: what they give the input is in the gradient that comes before.
+            // Backward of the mean of squares and of the mean: their share of the input's gradient is already
+            // in the gradient computed before.
             let of_variance = cx.record("mean of squaresBackward", [None; 3], move |cx, grads| {
                 let ([Some(to_variance), ..], Some(saved_centred)) = (grads, saved_centred) else {
                     return Ok(Gradients::default());
@@ -118,7 +120,7 @@ impl Context {
                     let (centred, rstd) = (saved_factor.unpack(cx)?, saved_rstd.unpack(cx)?);
                     let of_rstd = whole(cx, "gradient times centred")?;
                     let to_input = whole(cx, "gradient times rstd")?;
-                    // All at once: the mean is 0 of what is centred.
+                    // In one kernel, with a mean of 0, because the input is centred.
                     let zeros = of_rstd.window(rows, 0).operand();
                     cx.launch(kernels::Elementwise::Fill { dst: zeros, value: 0.0 })?;
                     let none = Operand { len: 0, ..zeros };

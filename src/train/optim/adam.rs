@@ -17,7 +17,7 @@ use super::state::State;
 struct Moments {
     first: State,
     second: State,
-    /// Updates so far. Kernels get it from here; PyTorch keeps it in host memory too, except in the fused form.
+    /// Updates so far. Kernels get the count from here; PyTorch keeps it in host memory too, except in the fused form.
     step: u64,
     /// The fused form's count on the device, one f32.
     _counter: Option<Tensor>,
@@ -27,7 +27,7 @@ struct Moments {
 pub(super) struct Adam {
     decoupled: bool,
     moments: BTreeMap<usize, Moments>,
-    /// Parameters of the last step.
+    /// Parameters that the last step updated.
     updated: Vec<usize>,
 }
 
@@ -36,7 +36,7 @@ impl Adam {
         Self { decoupled, moments: BTreeMap::new(), updated: Vec::new() }
     }
 
-    /// Another step of the training begins.
+    /// Begins another step of the training.
     pub fn begin(&mut self) {
         self.updated.clear();
     }
@@ -56,7 +56,7 @@ impl Adam {
         for parameter in parameters {
             self.bear(cx, rule.form, parameter)?;
         }
-        // AdamW decays the weight in place; Adam's decay belongs to the gradient, which is not to be changed.
+        // AdamW decays the weight in place; Adam adds its decay to the gradient, which must stay unchanged, so it copies the gradient.
         let copies = !self.decoupled && rule.weight_decay != 0.0;
         match rule.form {
             OptimizerForm::Foreach => {
@@ -70,7 +70,7 @@ impl Adam {
             }
             OptimizerForm::Fused => self.update(cx, hyper, rule, parameters),
             OptimizerForm::Loop => {
-                // A variable of the loop: it lives until the next parameter's takes its place.
+                // A variable of PyTorch's loop: it lives until the next parameter's replaces it.
                 let mut denominator = None;
                 for parameter in parameters {
                     let decayed =
@@ -87,7 +87,7 @@ impl Adam {
         }
     }
 
-    /// The last step changed nothing.
+    /// Undoes the count of the last step, which changed nothing.
     pub fn take_back(&mut self) {
         for index in self.updated.drain(..) {
             if let Some(moments) = self.moments.get_mut(&index) {
@@ -96,7 +96,7 @@ impl Adam {
         }
     }
 
-    /// Makes the state of a parameter that is updated for the first time.
+    /// Creates the state of a parameter that is updated for the first time.
     fn bear(&mut self, cx: &Context, form: OptimizerForm, parameter: &ParameterGradient) -> OpResult<()> {
         if self.moments.contains_key(&parameter.index) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! AdamW and Lion as bitsandbytes has them, with moments in 8 bits (`AdamW8bit`, `Lion8bit`), in unified memory (`PagedAdamW32bit`) or
+//! AdamW and Lion of bitsandbytes, with moments in 8 bits (`AdamW8bit`, `Lion8bit`), in unified memory (`PagedAdamW32bit`) or
 //! both (`PagedLion8bit`): parameter by parameter, without temporaries in any form.
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ enum MomentStorage {
 }
 
 impl MomentStorage {
-    /// The tensor that may be parked.
+    /// The state tensor, which may be parked in host memory.
     fn own(&mut self) -> Option<&mut State> {
         match self {
             Self::Own(state) => Some(state),
@@ -32,7 +32,7 @@ impl MomentStorage {
         }
     }
 
-    /// What kernels are given, while it is where they reach it.
+    /// The moment as a kernel's operand, while kernels can reach it.
     fn operand(&self) -> Option<Operand> {
         match self {
             Self::Own(state) => state.tensor().map(Tensor::operand),
@@ -41,17 +41,17 @@ impl MomentStorage {
     }
 }
 
-/// What the moments of one parameter are made of: two, or one.
+/// The moments of one parameter: two, or one.
 struct BlockwiseMoments {
     states: Vec<MomentStorage>,
-    /// The largest magnitudes of runs of each, where the states are bytes.
+    /// The largest magnitude of each block of elements, by moment, if the states are bytes.
     absmax: Vec<Tensor>,
     /// Updates so far.
     step: u64,
 }
 
 impl BlockwiseMoments {
-    /// The tensors that may be parked.
+    /// The state tensors, which may be parked in host memory.
     fn own(&mut self) -> Vec<&mut State> {
         self.states.iter_mut().filter_map(MomentStorage::own).collect()
     }
@@ -61,10 +61,10 @@ impl BlockwiseMoments {
 pub(super) struct Bitsandbytes {
     kind: OptimizerKind,
     kept: KeptState,
-    /// What the bytes of first and of second moments stand for, for all parameters.
+    /// The values that bytes of the first and of the second moments stand for, for all parameters.
     codes: Vec<Tensor>,
     moments: BTreeMap<usize, BlockwiseMoments>,
-    /// Parameters of the last step.
+    /// Parameters that the last step updated.
     updated: Vec<usize>,
 }
 
@@ -74,14 +74,14 @@ impl Bitsandbytes {
         Self { kind, kept, codes: Vec::new(), moments: BTreeMap::new(), updated: Vec::new() }
     }
 
-    /// What each of its moments is called: the state, the magnitudes of its runs, and the table of its bytes, with signs or without.
+    /// The names for each moment: the state, the magnitudes of its blocks, and the table for its bytes, with signs or without.
     const fn named(&self) -> &'static [(&'static str, &'static str, &'static str, bool)] {
         const BOTH: [(&str, &str, &str, bool); 2] =
             [("state1", "absmax1", "optimizer.qmap1", true), ("state2", "absmax2", "optimizer.qmap2", false)];
         if self.kind.is_lion() { BOTH.split_at(1).0 } else { &BOTH }
     }
 
-    /// What its step is called.
+    /// The name of its step.
     pub const fn name(&self) -> &'static str {
         match (self.kind.is_lion(), self.kept) {
             (false, KeptState { in_bytes: true, paged: false }) => "adamw8bit",
@@ -94,7 +94,7 @@ impl Bitsandbytes {
         }
     }
 
-    /// Another step of the training begins.
+    /// Begins another step of the training.
     pub fn begin(&mut self) {
         self.updated.clear();
     }
@@ -127,7 +127,7 @@ impl Bitsandbytes {
         Ok(())
     }
 
-    /// The last step changed nothing.
+    /// Undoes the count of the last step, which changed nothing.
     pub fn take_back(&mut self) {
         for index in self.updated.drain(..) {
             if let Some(moments) = self.moments.get_mut(&index) {
@@ -136,7 +136,7 @@ impl Bitsandbytes {
         }
     }
 
-    /// Makes the state of a parameter that is updated for the first time.
+    /// Creates the state of a parameter that is updated for the first time.
     fn bear(&mut self, cx: &Context, parameter: &ParameterGradient) -> OpResult<()> {
         if self.moments.contains_key(&parameter.index) {
             return Ok(());

@@ -1,5 +1,5 @@
-//! Gradients clipped by the norm of all of them: `torch.nn.utils.clip_grad_norm_`, in its form for lists of tensors. Where each rank has
-//! some of them, the norm is that of all ranks' together.
+//! Clips gradients by the norm of all of them together: `torch.nn.utils.clip_grad_norm_`, in its form for lists of tensors. If
+//! each rank has only some of them, the norm is over all ranks.
 
 use super::rule::{ParameterGradient, with_gradients};
 use crate::communicator::GradientGroup;
@@ -9,7 +9,7 @@ use crate::shape::Shape;
 use crate::tensor::Tensor;
 use vramlab_device::{DType, NORM_RUN, Operand, kernels};
 
-/// Multiplies the gradients of `parameters` by one factor, so that their norm is at most `most`.
+/// Multiplies the gradients of `parameters` by one factor, so that their total norm is at most `most`.
 pub(crate) fn clip_gradients(
     cx: &mut Context,
     parameters: &[usize],
@@ -19,7 +19,7 @@ pub(crate) fn clip_gradients(
     let trained = with_gradients(cx, parameters);
     let gradients: Vec<Operand> = trained.iter().map(|parameter| parameter.gradient.operand()).collect();
     if gradients.is_empty() {
-        // The others have some.
+        // This rank has no gradients, but the others have some.
         let Some(GradientGroup { communicator, in_parts: false }) = shared else { return Ok(()) };
         let none = cx.temporary(Shape::new(&[]), DType::F32, "norm of all gradients")?;
         cx.launch(kernels::Elementwise::Fill { dst: none.operand(), value: 0.0 })?;
@@ -34,7 +34,7 @@ pub(crate) fn clip_gradients(
     })
 }
 
-/// The factor, in the block of the norm: one kernel makes both of the sums.
+/// The factor, in the block of the norm: one kernel computes both from the sums.
 fn clip_factor(
     cx: &Context,
     trained: &[ParameterGradient],
@@ -53,9 +53,9 @@ fn clip_factor(
     let norms: Vec<Tensor> = trained.iter().map(|_| scalar("gradient norm")).collect::<OpResult<_>>()?;
     cx.launch(kernels::Elementwise::Fill { dst: sums.operand(), value: 0.0 })?;
     cx.launch(kernels::Optimizer::SquareSums { tensors: gradients, sums: sums.operand() })?;
-    // What the sums lead to is computed while they are there.
+    // The results of the sums are computed while the sums are alive.
     let [first, ..] = &*norms else { return scalar("norm of all gradients") };
-    // Ranks exchange sums of squares in f32, for which a norm in 16 bits has no room.
+    // Ranks exchange sums of squares in f32, which do not fit into a 16-bit norm.
     let wide = (shared.is_some() && dtype != DType::F32 && cx.memory().holds_bytes())
         .then(|| temporary(Shape::new(&[]), DType::F32, "sum of all squares"))
         .transpose()?;

@@ -1,12 +1,14 @@
-//! Optimizers, with the blocks of PyTorch's three implementations of each.
+//! Optimizers, with the blocks that PyTorch's three implementations of each take.
 //!
-//! State is born in the first step, parameter by parameter. What a step asks for beside it depends on the form:
-//! foreach runs one elementary operation over all parameters after the other, so its intermediate results have the size
-//! of all parameters; the loop's have the size of one; the fused kernel has none. The arithmetic is one kernel in each
-//! form; the temporaries are requested all the same.
+//! State is created in the first step, parameter by parameter. Which temporaries a step requests depends on the form:
+//! foreach runs one elementary operation after the other over all parameters, so its temporaries have the size of all
+//! parameters; the loop's have the size of one; the fused kernel has none. The arithmetic is one kernel in each form;
+//! the temporaries are requested all the same.
 //!
-//! [`Offload::Optimizer`](super::config::Offload::Optimizer) keeps the state in host memory and brings it to the device a few parameters at a time, so that
-//! it weighs on no peak; [`Offload::Parameters`](super::config::Offload::Parameters) does so with the parameters themselves too. PyTorch has nothing built in for that; bitsandbytes' paged optimizers do it by unified memory.
+//! [`Offload::Optimizer`](super::config::Offload::Optimizer) keeps the state in host memory and brings it to the device a few
+//! parameters at a time, so that it adds little to any peak; [`Offload::Parameters`](super::config::Offload::Parameters) does the
+//! same with the parameters themselves. PyTorch has nothing built in for that; bitsandbytes' paged optimizers do it through
+//! unified memory.
 
 mod adam;
 mod bitsandbytes;
@@ -30,7 +32,7 @@ use super::parallel::steps_whole;
 use super::tape::Leaf;
 use vramlab_model::Parallelism;
 
-/// Why there is no such optimizer, or none of ranks that share in this way.
+/// Why this optimizer can't be used, or not by ranks that share the work in this way.
 pub(crate) fn refusal(config: &Config, parallelism: Option<Parallelism>) -> Option<TrainError> {
     let kind = config.optimizer;
     if kind == OptimizerKind::Muon && config.amp.scales() {
@@ -46,7 +48,7 @@ pub(crate) fn refusal(config: &Config, parallelism: Option<Parallelism>) -> Opti
     Some(TrainError::Workload(text))
 }
 
-/// The parameters that each of the optimizers has which a program makes for this kind.
+/// The parameters of each optimizer that a program creates for this kind.
 pub(crate) fn sets(kind: OptimizerKind, leaves: &[Leaf]) -> Vec<Vec<usize>> {
     if kind != OptimizerKind::Muon {
         return vec![(0..leaves.len()).collect()];
@@ -83,12 +85,12 @@ impl Optimizer {
         Self { rule, form }
     }
 
-    /// True when its kernel unscales gradients and looks at the overflow flag itself, so that the host need not wait for the flag.
+    /// Whether its kernel unscales gradients and reads the overflow flag itself, so that the host need not wait for the flag.
     pub fn scales_itself(&self) -> bool {
         self.form == OptimizerForm::Fused && !matches!(self.rule, Rule::Bitsandbytes(_) | Rule::Muon(_))
     }
 
-    /// Updates every one of `parameters` that has a gradient, in step number `step` of the training.
+    /// Updates each of `parameters` that has a gradient, in step number `step` of the training.
     pub fn step(
         &mut self,
         cx: &mut Context,
@@ -105,7 +107,7 @@ impl Optimizer {
             weight_decay: config.hyper.decay(config.optimizer),
             scaling,
         };
-        // What is on the host is stepped there, and waits nowhere.
+        // Parameters on the host are stepped there, and their state is never parked.
         let on_host = parameters.iter().any(|parameter| parameter.data.is_on_host());
         let parks = config.offload.parks_state() && !on_host;
         let returns = config.offload.parks_parameters() && !on_host;
@@ -145,7 +147,7 @@ impl Optimizer {
         }
     }
 
-    /// Brings the state of parameters to the device, as far as it is parked.
+    /// Brings the parked state of these parameters to the device.
     fn fetch(&mut self, cx: &mut Context, parameters: &[ParameterGradient]) -> OpResult<()> {
         if self.states(parameters).iter().all(|state| state.tensor().is_some()) {
             return Ok(());
@@ -161,7 +163,7 @@ impl Optimizer {
         Ok(())
     }
 
-    /// The state tensors of parameters in their order, of those that have been born.
+    /// The existing state tensors of these parameters, in order.
     fn states(&mut self, parameters: &[ParameterGradient]) -> Vec<&mut State> {
         let place = |index: usize| parameters.iter().position(|parameter| parameter.index == index);
         let mut states: Vec<(usize, &mut State)> = match &mut self.rule {
@@ -180,7 +182,7 @@ impl Optimizer {
         states.into_iter().map(|(_, state)| state).collect()
     }
 
-    /// The last step found an overflow and changed nothing: it does not count.
+    /// Undoes the count of the last step, which found an overflow and changed nothing.
     pub fn take_back(&mut self) {
         match &mut self.rule {
             Rule::Adam(adam) => adam.take_back(),

@@ -1,5 +1,5 @@
-//! Muon (`torch.optim.Muon`) for the matrices of hidden layers, AdamW for all other parameters: two optimizers that step one after the
-//! other.
+//! Muon (`torch.optim.Muon`) for the matrices of hidden layers, AdamW for all other parameters: two optimizers that step one
+//! after the other.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -14,10 +14,10 @@ use super::adam::Adam;
 use super::rule::{ParameterGradient, StepRule};
 use super::state::State;
 
-/// Its default; that of SGD is another one.
+/// Muon's default; SGD has another.
 const MOMENTUM: f64 = 0.95;
 
-/// What tables of embeddings and heads are called, which are matrices of no hidden layer.
+/// Names of embedding tables and heads, whose matrices belong to no hidden layer.
 const OUTER: [&str; 9] =
     ["embed_tokens", "embed_in", "embed_positions", "token_embeddings", "wte", "wpe", "lm_head", "embed_out", "head"];
 
@@ -32,7 +32,7 @@ impl Muon {
         Self { buffers: BTreeMap::new(), others: Adam::new(true) }
     }
 
-    /// Another step of the training begins.
+    /// Begins another step of the training.
     pub fn begin(&mut self) {
         self.others.begin();
     }
@@ -63,7 +63,7 @@ impl Muon {
         Ok(())
     }
 
-    /// The last step changed nothing.
+    /// Undoes the count of the last step, which changed nothing.
     pub fn take_back(&mut self) {
         self.others.take_back();
     }
@@ -77,7 +77,7 @@ impl Muon {
                 }
             }
         }
-        // A variable of the loop: it lives until the next parameter's takes its place.
+        // A variable of PyTorch's loop: it lives until the next parameter's replaces it.
         let mut last = None;
         for parameter in parameters {
             let Some(buffer) = self.buffers.get(&parameter.index).and_then(State::tensor) else { continue };
@@ -104,7 +104,7 @@ impl Muon {
     }
 }
 
-/// What the learning rate of a matrix is multiplied by (`adjust_lr_fn`, as it is by itself).
+/// The factor on the learning rate of a matrix (`adjust_lr_fn` at its default).
 #[expect(clippy::cast_precision_loss, reason = "the sides of a matrix")]
 fn stretch(matrix: &Tensor) -> f64 {
     let (rows, cols) = (matrix.shape().rows() as f64, matrix.shape().last() as f64);

@@ -1,4 +1,4 @@
-//! What the update rules of all optimizers work on.
+//! Inputs of the update rules of all optimizers.
 
 use crate::config::{Hyper, OptimizerForm};
 use crate::context::Context;
@@ -8,24 +8,24 @@ use vramlab_device::{AdamParameters, DType, GradScaling, LionParameters, Paramet
 
 use super::state::State;
 
-/// What one step needs to know beside parameters and state.
+/// Inputs of a step besides parameters and state.
 #[derive(Clone, Copy)]
 pub(super) struct StepRule {
     pub form: OptimizerForm,
     pub lr: f64,
     pub weight_decay: f64,
-    /// Only a fused kernel divides gradients by the scale of a gradient scaler itself.
+    /// The scale of a gradient scaler, only for a fused kernel: it divides the gradients itself.
     pub scaling: Option<GradScaling>,
 }
 
 impl StepRule {
-    /// What a kernel of Adam needs to know in a parameter's update of this number.
+    /// The numbers for a kernel of Adam in update number `step` of a parameter.
     pub const fn of_adam(&self, hyper: &Hyper, decoupled: bool, step: u64) -> AdamParameters {
         let &Hyper { beta1, beta2, eps, .. } = hyper;
         AdamParameters { lr: self.lr, beta1, beta2, eps, weight_decay: self.weight_decay, decoupled, step }
     }
 
-    /// What a kernel of Lion needs to know; its decay of the moment is the library's own.
+    /// The numbers for a kernel of Lion; the decay of its moment is bitsandbytes' own.
     pub const fn of_lion(&self, hyper: &Hyper) -> LionParameters {
         LionParameters { lr: self.lr, beta1: hyper.beta1, beta2: 0.99, weight_decay: self.weight_decay }
     }
@@ -41,7 +41,7 @@ pub(super) struct ParameterGradient {
 }
 
 impl ParameterGradient {
-    /// What a kernel needs, with the state that the optimizer has.
+    /// The tensors for a kernel, with the state that the optimizer has.
     pub fn update(&self, first: Option<&State>, second: Option<&State>) -> ParameterUpdate {
         let operand = |state: Option<&State>| state.and_then(State::tensor).map(Tensor::operand);
         ParameterUpdate {
@@ -52,23 +52,23 @@ impl ParameterGradient {
         }
     }
 
-    /// A tensor of optimizer state like the parameter.
+    /// A tensor of optimizer state with the parameter's shape and type.
     pub fn state(&self, cx: &Context, what: &str) -> OpResult<State> {
         self.state_in(cx, self.data.dtype(), what)
     }
 
-    /// The same in a type of its own.
+    /// A tensor of optimizer state with the parameter's shape and a type of its own.
     pub fn state_in(&self, cx: &Context, dtype: DType, what: &str) -> OpResult<State> {
         let name = cx.memory().name(&self.named(cx, what));
         State::new(cx.memory(), &self.data, dtype, name)
     }
 
-    /// What belongs to it: `blocks.0.fc.weight.exp_avg`.
+    /// The name of something that belongs to the parameter: `blocks.0.fc.weight.exp_avg`.
     pub fn named(&self, cx: &Context, what: &str) -> String {
         format!("{}.{what}", cx.leaves[self.index].name)
     }
 
-    /// An intermediate result like the parameter; of one that is stepped on the host, none of the device's.
+    /// A temporary like the parameter; for a parameter that is stepped on the host it takes no device memory.
     pub fn temporary(&self, cx: &Context, what: &'static str) -> OpResult<Tensor> {
         if self.data.is_on_host() {
             return Ok(cx.memory().meta(self.data.shape(), self.data.dtype()));
@@ -77,18 +77,18 @@ impl ParameterGradient {
     }
 }
 
-/// One intermediate result per parameter, as foreach makes them. Drop it where PyTorch forgets the list.
+/// One temporary per parameter, as foreach makes them. Drop it where PyTorch drops the list.
 pub(super) fn temporaries(cx: &Context, parameters: &[ParameterGradient], what: &'static str) -> OpResult<Vec<Tensor>> {
     parameters.iter().map(|parameter| parameter.temporary(cx, what)).collect()
 }
 
-/// Those of `parameters` that have gradients.
+/// The parameters that have gradients.
 pub(super) fn with_gradients(cx: &Context, parameters: &[usize]) -> Vec<ParameterGradient> {
     let leaves = parameters.iter().map(|&index| (index, &cx.leaves[index]));
     leaves
         .filter_map(|(index, leaf)| {
             let (data, gradient) = leaf.trained();
-            // A rank may have no row of a small parameter.
+            // A rank may hold no row of a small parameter.
             let gradient = gradient.filter(|_| data.numel() > 0)?.clone();
             Some(ParameterGradient { index, data: data.clone(), gradient })
         })

@@ -22,14 +22,14 @@ pub(super) fn factor(config: &Config, step: u64) -> f64 {
 mod tests {
     use super::*;
 
-    /// `CosineAnnealingLR.get_lr` of PyTorch 2.11, which goes from one rate to the next.
+    /// `CosineAnnealingLR.get_lr` of PyTorch 2.11, which computes each rate from the one before.
     #[expect(clippy::cast_precision_loss, reason = "a hundred steps")]
     fn pytorch(half: u64, steps: u64) -> Vec<f64> {
         let angle = |step: u64| (PI * step as f64 / half as f64).cos();
         let mut rates = vec![1.0];
         for step in 1..steps {
             let last = rates[rates.len() - 1];
-            // Python's remainder: that of a negative number is positive.
+            // Python's remainder is positive for a negative number.
             let turns = step > half && (step - 1 - half).is_multiple_of(2 * half);
             rates.push(if turns {
                 last + (1.0 - (PI / half as f64).cos()) / 2.0

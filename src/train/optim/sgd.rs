@@ -53,8 +53,8 @@ impl Sgd {
         }
     }
 
-    /// One kernel over parameters that are updated for the first time, one over the others: the first buffer is a copy of
-    /// the first gradient.
+    /// One kernel for parameters that are updated for the first time, whose buffer is a copy of the first gradient, and
+    /// one for the others.
     fn update(
         &mut self,
         cx: &Context,

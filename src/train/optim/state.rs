@@ -8,10 +8,10 @@ use vramlab_allocator::units::{Bytes, StreamId};
 use vramlab_device::DType;
 use vramlab_model::{Category, NameId};
 
-/// Parameters whose state is on the device at once while the rest of it is parked.
+/// The most state that is on the device at once while the rest is parked.
 const CHUNK: Bytes = Bytes::mib(64);
 
-/// A tensor of optimizer state. It never has views with gaps: its bytes lie together.
+/// A tensor of optimizer state. Its bytes are contiguous: it is never a view with gaps.
 pub(super) struct State {
     name: NameId,
     shape: Shape,
@@ -20,14 +20,14 @@ pub(super) struct State {
 }
 
 enum StatePlace {
-    /// On the device; on the host where its parameter is there, and is stepped there.
+    /// Where kernels reach it: on the device, or on the host for a parameter that is stepped there.
     Reached(Tensor),
-    /// It waits in host memory.
+    /// In host memory, waiting for its step.
     Parked(HostBlock),
 }
 
 impl State {
-    /// State of a parameter, where that is, not initialised.
+    /// Uninitialised state of a parameter, on the device or the host like the parameter.
     pub fn new(memory: &Memory, parameter: &Tensor, dtype: DType, name: NameId) -> OpResult<Self> {
         let shape = parameter.shape();
         let tensor =
@@ -35,7 +35,7 @@ impl State {
         Ok(Self { name, shape, dtype, place: StatePlace::Reached(tensor) })
     }
 
-    /// The tensor, while it is where kernels reach it.
+    /// The tensor, while kernels can reach it.
     pub const fn tensor(&self) -> Option<&Tensor> {
         match &self.place {
             StatePlace::Reached(tensor) => Some(tensor),
@@ -43,7 +43,7 @@ impl State {
         }
     }
 
-    /// Brings it to the device.
+    /// Brings the state to the device.
     pub fn fetch(&mut self, memory: &Memory) -> OpResult<()> {
         if let StatePlace::Parked(block) = &self.place {
             let tensor = room(memory, self.name, self.shape, self.dtype)?;
@@ -53,7 +53,7 @@ impl State {
         Ok(())
     }
 
-    /// Sends it to host memory and frees its block.
+    /// Copies the state to host memory and frees its block.
     pub fn park(&mut self, memory: &Memory, pinned: bool) -> OpResult<()> {
         if let StatePlace::Reached(tensor) = &self.place {
             let mut block = HostBlock::new(memory, tensor.bytes(), pinned)?;
@@ -68,7 +68,7 @@ fn room(memory: &Memory, name: NameId, shape: Shape, dtype: DType) -> OpResult<T
     memory.named_tensor(shape, dtype, Category::OptimizerState, name, StreamId::DEFAULT)
 }
 
-/// Parameters one after the other, in parts of at most [`CHUNK`] or of one parameter.
+/// Cuts a list of parameters into parts of at most [`CHUNK`], or of one parameter.
 pub(super) fn chunks<T>(parameters: &[T], bytes: impl Fn(&T) -> Bytes) -> Vec<&[T]> {
     let (mut parts, mut begin, mut size) = (Vec::new(), 0, Bytes::ZERO);
     for (i, parameter) in parameters.iter().enumerate() {

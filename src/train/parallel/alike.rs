@@ -1,4 +1,4 @@
-//! Which ranks do the same: one of them is computed for all.
+//! Which ranks do the same: one of them is computed for all of them.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use super::server::SERVER;
 use crate::schedule::{Action, order};
 use crate::workload::Model;
 
-/// For every rank of a world the lowest one that asks for the same blocks, in the same order, whichever of the optimizers it has. Each
-/// kind of them has the `sets` of parameters of as many optimizers.
+/// For every rank of a world, the lowest rank that makes the same requests in the same order, with any of the optimizers. For
+/// each kind of optimizer, `kinds` has the parameter sets of the optimizers that it creates.
 pub(crate) fn alike(cx: &Context, member: Member, model: &dyn Model, kinds: &[Vec<Vec<usize>>]) -> Vec<usize> {
     let mut first_of = BTreeMap::new();
     let sizes: Vec<usize> = cx.leaves.iter().map(|leaf| leaf.data.numel()).collect();
@@ -25,11 +25,11 @@ pub(crate) fn alike(cx: &Context, member: Member, model: &dyn Model, kinds: &[Ve
         .collect()
 }
 
-/// What decides the requests of a rank.
+/// Everything that decides the requests of a rank.
 fn key(cx: &Context, model: &dyn Model, (sizes, kinds): (&[usize], &[Vec<Vec<usize>>]), member: Member) -> Vec<usize> {
     let Member { parallelism, world } = member;
     match parallelism {
-        // Equal parts of the batch, or of every layer.
+        // All ranks have equal parts of the batch, or of every layer.
         Parallelism::Ddp | Parallelism::DdpView | Parallelism::Tensor => Vec::new(),
         Parallelism::Server => vec![usize::from(world.rank() == SERVER)],
         Parallelism::Zero1 => {
@@ -49,7 +49,7 @@ fn key(cx: &Context, model: &dyn Model, (sizes, kinds): (&[usize], &[Vec<Vec<usi
     }
 }
 
-/// Forwards of a stage before its first backward, of more micro-batches than there are stages.
+/// Forwards of a stage before its first backward, if there are as many micro-batches as stages.
 fn ahead(schedule: PipelineSchedule, world: World) -> usize {
     order(schedule, world, world.size()).iter().take_while(|action| matches!(action, Action::Forward(_))).count()
 }

@@ -10,7 +10,7 @@ use vramlab_model::Category;
 
 use crate::member::World;
 
-/// Bytes with which a coalesced broadcast closes a buffer.
+/// Size at which a coalesced broadcast closes a buffer.
 const BROADCAST_BUFFER: Bytes = Bytes::mib(250);
 /// Buffers of a coalesced broadcast that are under way at once.
 const IN_FLIGHT: usize = 2;
@@ -20,7 +20,7 @@ fn list(cx: &Context, len: usize, what: &'static str) -> OpResult<Tensor> {
     cx.temporary(Shape::new(&[len]), DType::I64, what)
 }
 
-/// `_verify_param_shape_across_processes`: how many parameters every rank has, then rank 0's sizes and strides.
+/// `_verify_param_shape_across_processes`: all ranks exchange how many parameters they have, then rank 0 sends sizes and strides.
 pub(super) fn verify_shapes(cx: &mut Context, world: World) -> OpResult<()> {
     cx.op("verify parameter shapes", |cx| {
         let _own = list(cx, 1, "number of parameters")?;
@@ -34,7 +34,8 @@ pub(super) fn verify_shapes(cx: &mut Context, world: World) -> OpResult<()> {
     })
 }
 
-/// `_broadcast_coalesced`: tensors of one type together in buffers, two of them under way at once. Of each its type and elements.
+/// `_broadcast_coalesced`: puts tensors of one type together in buffers, with two buffers under way at once. Takes the type and
+/// element count of each tensor.
 pub(super) fn broadcast(cx: &mut Context, tensors: &[(DType, usize)]) -> OpResult<()> {
     cx.op("broadcast", |cx| {
         let mut in_flight = std::collections::VecDeque::new();
@@ -56,7 +57,7 @@ struct BroadcastBuffer {
     elements: usize,
 }
 
-/// Types and elements of the buffers of a coalesced broadcast, by the first tensor in each.
+/// Types and element counts of the buffers of a coalesced broadcast, ordered by the first tensor in each.
 fn buffers(tensors: impl Iterator<Item = (DType, usize)>) -> Vec<(DType, usize)> {
     let (mut open, mut closed): (Vec<BroadcastBuffer>, Vec<BroadcastBuffer>) = (Vec::new(), Vec::new());
     for (first, (dtype, elements)) in tensors.enumerate() {
@@ -74,7 +75,7 @@ fn buffers(tensors: impl Iterator<Item = (DType, usize)>) -> Vec<(DType, usize)>
     closed.into_iter().map(|BroadcastBuffer { dtype, elements, .. }| (dtype, elements)).collect()
 }
 
-/// `dist.barrier()`: a byte that stays, and four that go.
+/// `dist.barrier()`: allocates one byte that stays and four that are freed.
 pub(super) fn barrier(cx: &mut Context) -> OpResult<()> {
     let memory = cx.memory().clone();
     let name = memory.name("barrier");

@@ -1,4 +1,4 @@
-//! The kernels with which FSDP2 copies many tensors at once, and what they ask for: lists of addresses.
+//! The kernels with which FSDP2 copies many tensors at once, and their requests: lists of addresses.
 
 use super::rows::{Rows, copy_parts};
 use crate::context::Context;
@@ -11,8 +11,9 @@ use vramlab_device::{DType, kernels};
 /// Bytes that one thread block of `split_with_sizes_copy` and of `_chunk_cat` copies.
 pub(super) const PIECE: u64 = 2048;
 
-/// What `_chunk_cat` asks for beside its output: a fused kernel's addresses, gone again when it is launched. It casts nothing but bfloat16 to
-/// f32; of other casts gradients whose rows are not equally many for all ranks are padded copies until they are put together.
+/// Requests of `_chunk_cat` besides its output. Its fused kernel, which only casts from bfloat16 to f32, takes a list of
+/// addresses, freed when it is launched. For other casts, gradients whose rows don't divide evenly among the ranks are padded
+/// copies until they are put together.
 pub(super) fn chunk_cat_room(
     cx: &Context,
     gradients: &[Tensor],
@@ -30,7 +31,7 @@ pub(super) fn chunk_cat_room(
         .collect()
 }
 
-/// `_chunk_cat`: for each rank its rows of every gradient, padded with zeros.
+/// `_chunk_cat`: lays out each rank's rows of every gradient, padded with zeros, rank by rank.
 pub(super) fn chunk_cat(cx: &mut Context, input: &Tensor, gradients: &[Tensor], elements: &[usize]) -> OpResult<()> {
     cx.launch(kernels::Elementwise::Fill { dst: input.flat(), value: 0.0 })?;
     let each: usize = elements.iter().sum();
@@ -43,7 +44,7 @@ pub(super) fn chunk_cat(cx: &mut Context, input: &Tensor, gradients: &[Tensor], 
     Ok(())
 }
 
-/// A list of addresses that a fused copy reads, for as long as it takes.
+/// A list of addresses that a fused copy reads; it lives as long as the copy takes.
 pub(super) fn addresses_on_device(cx: &Context, addresses: u64) -> OpResult<Tensor> {
     let len = usize::try_from(addresses).unwrap_or(usize::MAX);
     cx.temporary(Shape::new(&[len]), DType::I64, "addresses of a fused copy")

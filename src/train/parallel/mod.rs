@@ -1,7 +1,7 @@
-//! Training over several devices: what each way of sharing the work asks of one rank's allocator, and when.
+//! Training over several devices: which requests each way of sharing the work makes of one rank's allocator, and when.
 //!
-//! A rank is a [`Trainer`](super::Trainer) with an allocator of its own. What it asks for depends on its place among the
-//! ranks alone, never on what the others do: ranks of simulated devices run one after the other.
+//! A rank is a [`Trainer`](super::Trainer) with an allocator of its own. Its requests depend only on its place among the
+//! ranks, never on what the others do: ranks of simulated devices run one after the other.
 
 mod alike;
 mod construction;
@@ -36,23 +36,23 @@ pub(super) const fn updates(member: Member) -> bool {
     !matches!(member.parallelism, Parallelism::Server) || member.world.rank() == server::SERVER
 }
 
-/// Whether what a rank's optimizer steps are whole parameters, with their whole gradients: then it may be any that a card alone has.
+/// Whether a rank's optimizer steps whole parameters with whole gradients: then any optimizer of a single card will do.
 pub(super) const fn steps_whole(parallelism: Parallelism) -> bool {
     keeps_whole(parallelism) || matches!(parallelism, Parallelism::Zero1 | Parallelism::Server)
 }
 
-/// Whether a program unscales gradients before the optimizer's step, whatever its form: `ShardedGradScaler` reduces the flag of an
-/// overflow there alone, and a `ZeroRedundancyOptimizer` does not say that its optimizer's kernel unscales.
+/// Whether a program unscales gradients before the optimizer's step, in every form: `ShardedGradScaler` reduces the overflow flag
+/// only there, and a `ZeroRedundancyOptimizer` does not pass on that its optimizer's kernel unscales.
 pub(super) const fn unscales_first(parallelism: Parallelism) -> bool {
     matches!(parallelism, Parallelism::Zero1 | Parallelism::Tensor | Parallelism::Pipeline(_))
 }
 
-/// Whether a rank's parameters are whole, and its own alone from step to step.
+/// Whether a rank keeps whole parameters from step to step, without taking values from other ranks.
 const fn keeps_whole(parallelism: Parallelism) -> bool {
     matches!(parallelism, Parallelism::Ddp | Parallelism::DdpView | Parallelism::Pipeline(_))
 }
 
-/// What a batch of all ranks is a multiple of: equal parts of each rank, in whole micro-batches.
+/// The batch of all ranks must be a multiple of this: each rank gets an equal part, in whole micro-batches.
 #[must_use]
 pub const fn batch_unit(parallelism: Parallelism, ranks: usize, accumulation: usize) -> usize {
     let accumulation = if accumulation == 0 { 1 } else { accumulation };
@@ -68,7 +68,7 @@ pub const fn batch_unit(parallelism: Parallelism, ranks: usize, accumulation: us
     }
 }
 
-/// Why a rank can't train so, where it can't.
+/// Why a rank can't train with this configuration, if it can't.
 pub(super) fn refusal(member: Member, config: &Config) -> Option<String> {
     let Member { parallelism, world } = member;
     let pipeline = matches!(parallelism, Parallelism::Pipeline(_));
@@ -99,7 +99,7 @@ pub(super) fn refusal(member: Member, config: &Config) -> Option<String> {
         return Some("--ckpt reentrant is for one device; use --ckpt on with --parallel".into());
     }
     if config.tiled_mlp {
-        // The gradients of an MLP's weights are whole behind its last tile; hooks of ranks would take those of the first.
+        // The gradients of an MLP's weights are complete after its last tile; the hooks of ranks would take them after the first.
         return alone("--tiled-mlp");
     }
     if config.on_oom != OnOom::Stop {
@@ -137,8 +137,8 @@ pub(super) fn refusal(member: Member, config: &Config) -> Option<String> {
     None
 }
 
-/// What parts of parameters beside whole ones keep PyTorch from, of a model that is loaded in parts (`tp_plan`): its kernels for many
-/// tensors at once refuse `DTensor`s beside tensors.
+/// Why a model that is loaded in parts (`tp_plan`) can't train with this configuration, if it can't: PyTorch's kernels for many
+/// tensors at once refuse `DTensor`s together with tensors.
 pub(super) fn refusal_in_parts(cx: &Context, config: &Config) -> Option<String> {
     if !cx.in_parts || !config.amp.scales() {
         return None;
@@ -148,13 +148,13 @@ pub(super) fn refusal_in_parts(cx: &Context, config: &Config) -> Option<String> 
     Some(text.into())
 }
 
-/// The form of a rank's optimizer. PyTorch's kernels for many parameters at once refuse parts of parameters beside whole ones, so that
-/// transformers' `Trainer` takes them one by one (`foreach=False`).
+/// The form of a rank's optimizer. PyTorch's kernels for many parameters at once refuse parts of parameters together with whole
+/// ones, so transformers' `Trainer` steps them one by one (`foreach=False`).
 pub(super) const fn form(cx: &Context, wanted: OptimizerForm) -> OptimizerForm {
     if cx.in_parts { OptimizerForm::Loop } else { wanted }
 }
 
-/// Why ranks that train can't go from `present` to `wanted`, where they can't: what their model was wrapped with stays.
+/// Why ranks that train can't change from `present` to `wanted`, if they can't: a model's wrapper stays as it is.
 pub(super) fn fixed(member: Member, present: &Config, wanted: &Config) -> Option<String> {
     let way = member.parallelism;
     if !way.shards_parameters() {
@@ -170,9 +170,9 @@ pub(super) fn fixed(member: Member, present: &Config, wanted: &Config) -> Option
         .then(|| format!("{way} has its shards where it was told at the start; start again with --offload, or --pin"))
 }
 
-/// Wraps a model that is made, with its batches: construction, and the hooks of the steps.
+/// Wraps a model and its batches for a rank: requests of the construction, and the hooks of the steps.
 ///
-/// Of a pipeline, the stage.
+/// Returns the stage if the ranks form a pipeline.
 pub(super) fn wrap(
     cx: &mut Context,
     member: Member,

@@ -1,4 +1,4 @@
-//! Which parameters' optimizer state is whose.
+//! Which rank holds the optimizer state of which parameters.
 
 use vramlab_model::Parallelism;
 
@@ -7,17 +7,17 @@ use crate::member::Member;
 
 /// How ranks share out what optimizers update.
 pub(crate) struct Shares {
-    /// The parameters that this rank's optimizers update, in their order; none where it updates all of them.
+    /// The parameters that this rank's optimizers update, in their order; `None` if it updates all.
     pub own: Option<Vec<usize>>,
-    /// By parameter, the rank whose optimizer updates it, where ranks have it whole and share the work.
+    /// By parameter, the rank whose optimizer updates it, if ranks hold whole parameters and share the updates.
     pub owners: Option<Vec<usize>>,
 }
 
 impl Shares {
-    /// Those of a rank. Each of the `sets` of parameters has an optimizer of its own, which is shared out by itself; `sizes` are those of
-    /// all parameters.
+    /// The shares of a rank. Each of the `sets` of parameters has an optimizer of its own, and is shared out by itself; `sizes`
+    /// has the sizes of all parameters.
     ///
-    /// `ZeroRedundancyOptimizer` sorts parameters by size, the largest first, and hands each to the rank with the fewest elements
+    /// `ZeroRedundancyOptimizer` sorts parameters by size, the largest first, and gives each to the rank with the fewest elements
     /// so far, the lowest of equals.
     pub fn of(member: Member, sizes: &[usize], sets: &[Vec<usize>]) -> Self {
         match member.parallelism {

@@ -21,9 +21,9 @@ use vramlab_allocator::units::StreamId;
 use vramlab_device::{DType, kernels};
 use vramlab_model::{Category, PipelineSchedule, STAGE};
 
-/// Bytes of a list of one tensor's shape, strides and type, pickled: what a stage tells the next one of its output.
+/// Bytes of a pickled list of one tensor's shape, strides and type, which a stage sends to the next one to describe its output.
 fn pickled(shape: Shape, dtype: DType) -> usize {
-    // `torch.float32`, but for the length of its name.
+    // The type `torch.float32` without its name is in here: names differ in length.
     const ALL_BUT_NUMBERS: usize = 88;
     let name = match dtype {
         DType::Bf16 => "bfloat16".len(),
@@ -34,7 +34,7 @@ fn pickled(shape: Shape, dtype: DType) -> usize {
         0..0x100 => 2,
         0x100..0x1_0000 => 3,
         0x1_0000..0x8000_0000 => 5,
-        // Eight bytes of the number behind their count.
+        // Eight bytes of the number after their count.
         _ => 10,
     };
     let strides = shape.contiguous_strides();
@@ -52,7 +52,7 @@ fn in_four_bit(cx: &Context) -> BTreeSet<usize> {
     (0..cx.leaves.len()).filter(is_of).collect()
 }
 
-/// A micro-batch between its forward and its backward.
+/// A micro-batch between forward and backward.
 struct MicroBatch {
     graph: Graph,
     output: Tensor,
@@ -61,37 +61,37 @@ struct MicroBatch {
     input_gradient: Rc<RefCell<Option<Tensor>>>,
 }
 
-/// The stage of one rank: its part of the model, and what lies between it and its neighbours.
+/// The pipeline stage of one rank: its part of the model, and the tensors it exchanges with its neighbours.
 pub(crate) struct PipelineStage {
     schedule: PipelineSchedule,
     communicator: Communicator,
-    /// What goes back to the stage before, where devices pass it on: a send there may wait until it is received, behind
-    /// nothing that goes the other way.
+    /// For gradients to the stage before, if devices pass them on: a send may wait until it is received, and must not
+    /// wait behind sends in the other direction.
     backwards: Option<Communicator>,
     part: StagePart,
-    /// Which of its blocks the step under way checkpoints.
+    /// Which of its blocks the current step checkpoints.
     checkpointing: Checkpointing,
     /// Parameters of the stage, in the order of its modules.
     parameters: Vec<usize>,
-    /// The shape of a micro-batch of tokens that what passes between stages was made for.
+    /// The shape of a micro-batch of tokens for which the tensors between stages were made.
     found: Option<Shape>,
-    /// Inputs that are received, one for each micro-batch; none on the first stage.
+    /// Buffers for received inputs, one for each micro-batch; empty on the first stage.
     inputs: Vec<Tensor>,
-    /// Gradients of outputs that are received; none on the last stage.
+    /// Buffers for received gradients of outputs; empty on the last stage.
     output_gradients: Vec<Tensor>,
     passed: Vec<Option<MicroBatch>>,
-    /// Outputs of the last stage: they are kept until the next step begins.
+    /// Outputs of the last stage, kept until the next step begins.
     outputs: Vec<Tensor>,
     losses: Vec<Tensor>,
     /// The gradient of an input on its way to the stage before.
     sent: Option<Tensor>,
-    /// What it waits for, where ranks are simulated.
+    /// Tells when its data arrives, if ranks are simulated.
     entry: Option<TimetableEntry>,
 }
 
 impl PipelineStage {
-    /// Layers in 4 bits of other stages: each weight knows its layer as that knows it, so that Python's collector finds them, which runs
-    /// when ranks have met.
+    /// Frees the 4-bit layers of other stages. Each of their weights refers to its layer and the layer to it, so only Python's
+    /// garbage collector frees them, which runs after the ranks have met.
     pub fn collect(&self, cx: &Context) {
         for index in in_four_bit(cx).into_iter().filter(|index| !self.parameters.contains(index)) {
             let leaf = &cx.leaves[index];
@@ -99,7 +99,7 @@ impl PipelineStage {
         }
     }
 
-    /// Keeps this rank's part of a model that is whole, and lets go of the rest.
+    /// Keeps this rank's part of a whole model, and drops the rest.
     pub fn keep(cx: &mut Context, world: World, schedule: PipelineSchedule, model: &dyn Model) -> OpResult<Self> {
         let (ranks, blocks) = (world.size(), cx.units.len());
         let (Some(first), Some(cut)) = (cx.units.first().and_then(|unit| unit.first().copied()), model.cut()) else {
@@ -133,7 +133,7 @@ impl PipelineStage {
         }
         cx.in_stage = true;
         cx.op("keep a stage", |cx| {
-            // A last stage that is rebuilt has a head of its own, a clone of the table that the model shares it with.
+            // With `Cut::Rebuilt`, the last stage has a head of its own: a clone of the table that the model's head shares.
             let head = if cut == Cut::Rebuilt && borrows { Some(own_head(cx)?) } else { None };
             let later = in_four_bit(cx);
             for index in (0..cx.leaves.len()).filter(|index| !parameters.contains(index) && !later.contains(index)) {
@@ -178,12 +178,12 @@ impl PipelineStage {
         &self.parameters
     }
 
-    /// What ranks pass on is passed on with this.
+    /// The communicator between the ranks.
     pub const fn communicator(&self) -> &Communicator {
         &self.communicator
     }
 
-    /// What gradients go through.
+    /// The communicator for gradients.
     fn backwards(&self) -> &Communicator {
         self.backwards.as_ref().unwrap_or(&self.communicator)
     }
@@ -192,7 +192,7 @@ impl PipelineStage {
         self.communicator.world().rank()
     }
 
-    /// What it does in a step.
+    /// Its actions in a step.
     pub fn actions(&self, micro_batches: usize) -> Vec<Action> {
         order(self.schedule, self.communicator.world(), micro_batches)
     }
@@ -202,7 +202,7 @@ impl PipelineStage {
         self.part.last
     }
 
-    /// A step begins: what the last one put out goes. Before the first, stages find out what shapes they pass on, by running.
+    /// Begins a step, which drops the outputs of the last one. Before the first, stages run once to find the shapes that they exchange.
     pub fn begin(
         &mut self,
         cx: &mut Context,
@@ -221,7 +221,7 @@ impl PipelineStage {
         if found == Some(shape) && self.inputs.len().max(self.output_gradients.len()) == micro_batches.len() {
             return Ok(());
         }
-        // `PipelineStage` compares what it is given with the first, and raises an error. Another batch is another program's.
+        // `PipelineStage` compares its inputs with the first, and raises an error. Another batch size belongs to another program.
         if found.is_some_and(|found| found.dims().first() == shape.dims().first() && found != shape) {
             let text = "a stage passes on rows of the length alone that it found in the first step; give rows of one length, or ddp";
             return Err(TrainError::Workload(text.into()).into());
@@ -249,7 +249,8 @@ impl PipelineStage {
         })
     }
 
-    /// Runs the stage once without gradients, on nothing in the place of this micro-batch's input; what it gets, and what it puts out.
+    /// Runs the stage once without gradients, on an empty tensor in place of this micro-batch's input; returns shapes and types
+    /// of its input and output.
     fn infer_shapes(&self, cx: &mut Context, model: &dyn Model, batch: &Batch) -> OpResult<[(Shape, DType); 2]> {
         let tokens = &batch.input;
         let bytes = |cx: &Context, len, what| cx.temporary(Shape::new(&[len]), DType::U8, what);
@@ -286,7 +287,7 @@ impl PipelineStage {
         Ok(shapes)
     }
 
-    /// Forward of one micro-batch, and on the last stage its loss, which a `scaler` multiplies.
+    /// Forward of one micro-batch, and its loss on the last stage, which a `scaler` multiplies.
     pub fn forward(
         &mut self,
         cx: &mut Context,
@@ -334,12 +335,12 @@ impl PipelineStage {
         self.done(cx, begun)
     }
 
-    /// When what the next action receives is there, where ranks are simulated.
+    /// When the data for the next action arrives, if ranks are simulated.
     fn arrival(&mut self, cx: &Context) -> OpResult<Option<Arrival>> {
         self.entry.as_mut().map_or(Ok(None), |entry| entry.arrival(cx.memory()))
     }
 
-    /// An action is done that began at `begun`.
+    /// Ends an action that began at `begun`.
     fn done(&mut self, cx: &Context, begun: HeldMark) -> OpResult<()> {
         self.entry.as_mut().map_or(Ok(()), |entry| entry.done(cx.memory(), begun))
     }
@@ -368,7 +369,7 @@ impl PipelineStage {
         let gradient = input_gradient.borrow_mut().take();
         if let Some(gradient) = gradient {
             self.backwards().send(cx.memory(), &gradient, self.rank() - 1)?;
-            // The schedule waits for a send before the next one, or at once.
+            // The schedule waits for a send before the next one, or immediately.
             self.sent = match self.schedule {
                 PipelineSchedule::GPipe => None,
                 PipelineSchedule::OneForwardOneBackward => Some(gradient),
@@ -377,7 +378,7 @@ impl PipelineStage {
         self.done(cx, begun)
     }
 
-    /// All micro-batches are through: the last stage puts its outputs together, though they are not used. Returns the losses.
+    /// Ends a step: the last stage concatenates its outputs, though they are not used. Returns the losses.
     pub fn end(&mut self, cx: &mut Context) -> OpResult<Vec<Tensor>> {
         self.sent = None;
         #[expect(clippy::cast_precision_loss, reason = "a handful of micro-batches")]
@@ -392,7 +393,7 @@ impl PipelineStage {
         Ok(std::mem::take(&mut self.losses))
     }
 
-    /// The step was abandoned.
+    /// Drops what the abandoned step left.
     pub fn abandon(&mut self) {
         self.passed.clear();
         self.losses.clear();
@@ -404,7 +405,7 @@ impl PipelineStage {
     }
 }
 
-/// A linear layer's weight like the table of tokens, and the clone of the table that takes its place.
+/// Allocates a linear layer's weight of the table's shape, and the clone of the table that replaces it.
 fn own_head(cx: &mut Context) -> OpResult<Tensor> {
     let Some(table) = cx.leaves.first().map(|leaf| leaf.data.clone()) else {
         return Err(TrainError::Workload("a pipeline ends in a head like the table of tokens; use ddp".into()).into());
@@ -427,7 +428,7 @@ fn own_head(cx: &mut Context) -> OpResult<Tensor> {
 mod tests {
     use super::*;
 
-    /// Of gpt-mini and of GPT-2, of Llama in 16 bits.
+    /// Sizes for gpt-mini and GPT-2, and for Llama in 16 bits.
     #[test]
     fn shapes_are_as_long_as_pytorchs() {
         assert_eq!(pickled(Shape::new(&[1, 32, 32]), DType::F32), 108);

@@ -1,4 +1,4 @@
-//! What `fully_shard` is told of a model: `mp_policy`, `reshard_after_forward` and `offload_policy`.
+//! The arguments of `fully_shard`: `mp_policy`, `reshard_after_forward` and `offload_policy`.
 
 use crate::config::Offload;
 use vramlab_device::DType;
@@ -8,15 +8,15 @@ use vramlab_device::DType;
 pub(super) enum Residence {
     /// On the device.
     Device,
-    /// In host memory, where the optimizer steps them (`CPUOffloadPolicy`).
+    /// In host memory, where the optimizer updates them (`CPUOffloadPolicy`).
     Host {
-        /// `pin_memory`: copies run beside the computation.
+        /// `pin_memory`: copies overlap with the computation.
         pinned: bool,
     },
 }
 
 impl Residence {
-    /// That of `offload`, in pinned memory or not.
+    /// Where shards are under `offload`, in pinned memory or not.
     pub const fn of(offload: Offload, pinned: bool) -> Self {
         if offload.parks_parameters() { Self::Host { pinned } } else { Self::Device }
     }
@@ -25,9 +25,9 @@ impl Residence {
 /// How a model is sharded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Policy {
-    /// The type of gathered parameters, and of gradients before they are reduced in f32; each has its own where there is none.
+    /// The type of gathered parameters, and of gradients before they are reduced in f32; with `None` they keep their own.
     pub lower: Option<DType>,
-    /// Parameters are sharded again when their unit's forward has returned.
+    /// Parameters are sharded again once their unit's forward has returned.
     pub reshards: bool,
     pub residence: Residence,
 }

@@ -13,14 +13,14 @@ use super::construction;
 use crate::communicator::Communicator;
 use crate::member::Member;
 
-/// Bytes with which the first bucket is closed, and each other: `_DEFAULT_FIRST_BUCKET_BYTES` and `bucket_cap_mb`.
+/// Sizes at which the first bucket is closed, and all others: `_DEFAULT_FIRST_BUCKET_BYTES` and `bucket_cap_mb`.
 const FIRST_BUCKET: Bytes = Bytes::mib(1);
 const BUCKET: Bytes = Bytes::mib(25);
 
 /// A flat tensor that gradients are summed in.
 struct Bucket {
     data: Tensor,
-    /// Gradients that have not come in this pass.
+    /// Gradients that have not arrived in this pass.
     awaited: usize,
     parameters: Vec<usize>,
 }
@@ -32,22 +32,22 @@ struct BucketSlot {
     offset: usize,
 }
 
-/// The reducer of one rank. Buckets are made for all parameters together at first, and once more, by the order in which
-/// gradients became ready, before the forward behind the first pass that was synchronised.
+/// The reducer of one rank. It makes buckets for all parameters together at first. Before the forward after the first
+/// synchronised pass it makes them again, in the order in which gradients became ready.
 pub(super) struct Reducer {
     communicator: Communicator,
-    /// `gradient_as_bucket_view`.
+    /// Gradients are views of the buckets (`gradient_as_bucket_view`).
     views: bool,
     buckets: Vec<Bucket>,
-    /// By parameter.
+    /// The place of each parameter's gradient, by parameter.
     places: Vec<BucketSlot>,
-    /// Parameters in the order of the first synchronised pass; `None` once buckets were made by it.
+    /// Parameters in the order of the first synchronised pass; `None` once buckets follow that order.
     order: Option<Vec<usize>>,
-    /// Buffers of the model when it was wrapped, which is what is sent, whatever stands in their place since.
+    /// The buffers that the model had when it was wrapped: these are sent, even if the model has replaced them since.
     modules_buffers: Vec<Tensor>,
-    /// The last forward's pass is synchronised: buffers are sent before the next one.
+    /// The last forward's pass is synchronised: buffers are sent before the next forward.
     sends_buffers: bool,
-    /// By parameter, the rank whose optimizer updates it, where they share the state.
+    /// By parameter, the rank whose optimizer updates it, if ranks share the state.
     owners: Option<Vec<usize>>,
 }
 
@@ -77,8 +77,8 @@ impl Reducer {
         Ok(reducer)
     }
 
-    /// Buckets of parameters in this order, closed by the parameter with which they reach their limit: that of the first
-    /// of its type, or of the others.
+    /// Makes buckets of parameters in this order. A bucket is closed by the parameter with which it reaches its limit:
+    /// `first` for the first bucket of a type, then `others`.
     fn make_buckets(&mut self, cx: &mut Context, order: &[usize], [first, others]: [Bytes; 2]) -> OpResult<()> {
         let parts =
             assign(order.iter().map(|&p| (p, cx.leaves[p].data.dtype(), cx.leaves[p].data.numel())), first, others);
@@ -93,7 +93,7 @@ impl Reducer {
             let memory = cx.memory();
             let name = memory.name(&format!("{DDP_BUCKET} {number}"));
             let shape = Shape::new(&[elements]);
-            // Gradients that are views of a bucket are the bucket.
+            // If gradients are views of a bucket, the bucket's memory is theirs.
             let category = if self.views { Category::Gradient } else { Category::Communication };
             let data = memory.named_tensor(shape, dtype, category, name, StreamId::DEFAULT)?;
             self.buckets.push(Bucket { data, awaited: parameters.len(), parameters });
@@ -101,7 +101,7 @@ impl Reducer {
         Ok(())
     }
 
-    /// `_rebuild_buckets`: the ranks agree on rank 0's order, then buckets follow it.
+    /// `_rebuild_buckets`: the ranks agree on rank 0's order, then buckets are made in that order.
     fn rebuild(&mut self, cx: &mut Context, order: &[usize]) -> OpResult<()> {
         cx.op("rebuild buckets", |cx| {
             let of_sizes = order.iter().map(|&p| (p, cx.leaves[p].data.dtype(), cx.leaves[p].data.numel()));
@@ -118,7 +118,7 @@ impl Reducer {
         self.buckets[bucket].data.window(shape, offset)
     }
 
-    /// A gradient goes into its bucket, divided by the number of ranks; the last one of a bucket sends it on its way.
+    /// Copies a gradient into its bucket, divided by the number of ranks; the last gradient of a bucket starts its all-reduce.
     fn mark_ready(&mut self, cx: &mut Context, parameter: usize) -> OpResult<()> {
         let leaf = &cx.leaves[parameter];
         let Some(gradient) = leaf.gradient.clone() else { return Ok(()) };
@@ -142,7 +142,7 @@ impl Reducer {
     }
 }
 
-/// A tensor's type and elements.
+/// A tensor's type and element count.
 fn kind(tensor: &Tensor) -> (DType, usize) {
     (tensor.dtype(), tensor.numel())
 }
@@ -214,7 +214,7 @@ impl Hooks<Context> for Reducer {
     }
 }
 
-/// Parameters of one bucket.
+/// The parameters of one bucket.
 #[derive(Debug, PartialEq, Eq)]
 struct BucketPart {
     dtype: DType,
@@ -222,7 +222,7 @@ struct BucketPart {
     parameters: Vec<usize>,
 }
 
-/// `compute_bucket_assignment_by_size` of parameters in an order: number, type, elements.
+/// `compute_bucket_assignment_by_size` for parameters in a given order: number, type, elements.
 fn assign(order: impl Iterator<Item = (usize, DType, usize)>, first: Bytes, others: Bytes) -> Vec<BucketPart> {
     let (mut open, mut closed): (Vec<BucketPart>, Vec<BucketPart>) = (Vec::new(), Vec::new());
     for (parameter, dtype, elements) in order {
@@ -246,7 +246,7 @@ fn assign(order: impl Iterator<Item = (usize, DType, usize)>, first: Bytes, othe
 mod tests {
     use super::*;
 
-    /// gpt2 under autocast, read from a recording: the last LayerNorm and a weight, twelve blocks less that weight, the tables.
+    /// gpt2 under autocast, read from a recording: the last LayerNorm and a weight, twelve blocks without that weight, the tables.
     #[test]
     fn buckets_are_pytorchs() {
         let width = 768;

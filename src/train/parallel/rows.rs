@@ -1,4 +1,4 @@
-//! Copies between tensors whose rows lie evenly, of one type or of two.
+//! Copies between tensors with rows at equal distances, of one type or of two.
 
 use crate::context::Context;
 use crate::error::OpResult;
@@ -6,7 +6,7 @@ use crate::tensor::Tensor;
 use vramlab_allocator::units::Address;
 use vramlab_device::{DType, kernels};
 
-/// Rows in a tensor, one row's start behind the other by a stride.
+/// Rows in a tensor, each beginning a stride after the one before.
 #[derive(Clone, Copy)]
 pub(super) struct Rows {
     first: Address,
@@ -16,36 +16,36 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Those of `tensor` from element `offset` on.
+    /// The rows of `tensor` from element `offset` on.
     pub fn new(tensor: &Tensor, offset: usize, stride: usize) -> Self {
         let dtype = tensor.dtype();
         Self { first: tensor.address().offset(dtype.bytes(offset)), dtype, stride }
     }
 
-    /// The same bytes as elements of `whole`, whose type is theirs, or bytes.
+    /// The same rows as elements of `whole`: of the same type, or bytes.
     pub fn as_part_of(self, whole: &Tensor) -> Self {
         self.of_type(whole.dtype())
     }
 
-    /// The same place for elements of another type.
+    /// The same address for elements of another type.
     pub const fn of_type(self, dtype: DType) -> Self {
         Self { dtype, ..self }
     }
 
-    /// From row `number` on.
+    /// The rows from number `number` on.
     fn from(self, number: usize) -> Self {
         Self { first: self.first.offset(self.dtype.bytes(self.stride * number)), ..self }
     }
 }
 
-/// Copies `count` elements in rows of `length`, of which the last may be shorter.
+/// Copies `count` elements in rows of `length`; the last row may be shorter.
 pub(super) fn copy_parts(cx: &mut Context, from: Rows, to: Rows, length: usize, count: usize) -> OpResult<()> {
     let (whole, rest) = (count / length.max(1), count % length.max(1));
     copy(cx, from, to, [whole, length])?;
     copy(cx, from.from(whole), to.from(whole), [1, rest])
 }
 
-/// Copies `[rows, length]` elements, in the type of where they go.
+/// Copies `[rows, length]` elements, casting them to the type of `to`.
 pub(super) fn copy(cx: &mut Context, from: Rows, to: Rows, [rows, length]: [usize; 2]) -> OpResult<()> {
     if rows * length == 0 {
         return Ok(());

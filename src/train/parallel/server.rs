@@ -1,4 +1,4 @@
-//! A parameter server: one rank has the optimizer. Gradients go to it, parameters come back.
+//! A parameter server: one rank has the optimizer. Ranks send it gradients, and get parameters back.
 
 use crate::communicator::Communicator;
 use crate::context::Context;
@@ -8,18 +8,18 @@ use crate::member::World;
 use crate::tensor::Tensor;
 use vramlab_device::kernels;
 
-/// The rank that is the server. It works on its part of the batch like the others.
+/// The rank of the server. It works on its part of the batch like the others.
 pub(super) const SERVER: usize = 0;
 
-/// One rank's end of it. When backward has ended, gradients are reduced onto the server, which averages them and runs the
-/// optimizer; then every rank gets the parameters. All of it happens in place: what the server has beside the others is the
-/// optimizer's state and what its step asks for.
+/// One rank's side of it. After backward, gradients are reduced onto the server, which averages them and runs the
+/// optimizer; then every rank gets the parameters. All of it happens in place: compared with the others, the server only
+/// adds the optimizer's state and the temporaries of its step.
 pub(super) struct Server {
     communicator: Communicator,
 }
 
 impl Server {
-    /// Every rank begins with the server's parameters and buffers.
+    /// Every rank starts with the server's parameters and buffers.
     pub fn wrap(cx: &mut Context, world: World) -> OpResult<Self> {
         let communicator = Communicator::new(cx.memory(), world, cx.seat.as_ref())?;
         let state: Vec<Tensor> = cx.leaves.iter().map(|leaf| leaf.data.clone()).chain(cx.buffers()).collect();

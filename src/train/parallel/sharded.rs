@@ -1,4 +1,4 @@
-//! `fully_shard` (FSDP2): parameters are gathered around their use, gradients reduced to shards.
+//! `fully_shard` (FSDP2): parameters are gathered for their use, gradients are reduced to shards.
 
 use crate::context::Context;
 use crate::error::OpResult;
@@ -17,17 +17,17 @@ use super::rows::{Rows, copy, copy_parts};
 use crate::communicator::{Communicator, bytes_of};
 use crate::member::World;
 
-/// Parameters that are gathered and reduced together: those of one unit, or what is left for the root.
+/// Parameters that are gathered and reduced together: those of one unit, or the remaining ones for the root.
 struct ShardGroup {
     parameters: Vec<usize>,
     state: ShardState,
 }
 
-/// What a rank has of a group's parameters.
+/// What a rank holds of a group's parameters.
 enum ShardState {
-    /// Shards alone.
+    /// Only shards.
     Sharded,
-    /// The output of the all-gather that was started ahead.
+    /// The output of an all-gather that was started ahead.
     Gathering(Tensor),
     /// Whole parameters.
     Whole,
@@ -40,7 +40,7 @@ pub(super) struct ShardedModel {
     policy: Policy,
     /// Units in order, the root last.
     groups: Vec<ShardGroup>,
-    /// The last all-gather's output in a forward: it is kept until the next one has been copied out.
+    /// The output of the last all-gather in forward, kept until the next output has been copied out.
     last_gathered: Option<Tensor>,
     /// The last reduce-scatter's input.
     reduced: Option<Tensor>,
@@ -85,18 +85,18 @@ impl ShardedModel {
         self.groups.len() - 1
     }
 
-    /// Elements of every padded shard of a group.
+    /// Elements of each padded shard of a group.
     fn shard_elements(&self, cx: &Context, group: usize) -> Vec<usize> {
         self.groups[group].parameters.iter().map(|&p| padded(self.world(), &cx.leaves[p])).collect()
     }
 
-    /// The type that a parameter is gathered in. Bytes of a matrix in 4 bits stay what they are.
+    /// The type in which a parameter is gathered. The bytes of a 4-bit matrix keep their type.
     fn gathered(&self, cx: &Context, parameter: usize) -> DType {
         let leaf = &cx.leaves[parameter];
         self.policy.lower.filter(|_| leaf.packed_in.is_none()).unwrap_or_else(|| leaf.trained().0.dtype())
     }
 
-    /// Shards in the type that is gathered, where that is not their own, then the all-gather into one flat tensor of all ranks.
+    /// Casts shards to the type in which they are gathered, if it differs, then starts the all-gather into one flat tensor of all ranks.
     fn start_gather(&self, cx: &mut Context, group: usize) -> OpResult<Tensor> {
         let stream = self.gathering.stream();
         let shards: Vec<(usize, DType, usize)> = self.groups[group]
@@ -108,7 +108,7 @@ impl ShardedModel {
         let is_cast =
             |&&(parameter, dtype, _): &&(usize, DType, usize)| cx.leaves[parameter].trained().0.dtype() != dtype;
         let cast: usize = shards.iter().filter(is_cast).map(|(.., elements)| elements).sum();
-        // Parts of several types are gathered as bytes.
+        // Shards of several types are gathered as bytes.
         let dtype = shards.first().map_or(DType::F32, |(_, dtype, _)| *dtype);
         let (dtype, elements) = if shards.iter().all(|(_, other, _)| *other == dtype) {
             (dtype, shards.iter().map(|(.., elements)| elements).sum::<usize>())
@@ -138,7 +138,7 @@ impl ShardedModel {
         })
     }
 
-    /// Shards that wait in host memory, on the device and in the type that is gathered; none where they are there.
+    /// Copies shards that wait in host memory to the device, in the type in which they are gathered; empty if they are on the device.
     fn fetch(&self, cx: &mut Context, shards: &[(usize, DType, usize)]) -> OpResult<Vec<Tensor>> {
         let Residence::Host { pinned } = self.policy.residence else { return Ok(Vec::new()) };
         let stream = self.gathering.stream();
@@ -163,8 +163,8 @@ impl ShardedModel {
         fetched.collect()
     }
 
-    /// Copies a group's shards, or what was `fetched` of them, to this rank's place in `output`, each with room for as many elements as
-    /// the first rank has.
+    /// Copies a group's shards, or their `fetched` copies, to this rank's place in `output`; each shard has room for as many
+    /// elements as the first rank has.
     fn copy_in(
         &self,
         cx: &mut Context,
@@ -187,7 +187,7 @@ impl ShardedModel {
         Ok(())
     }
 
-    /// Copies what was gathered into whole parameters.
+    /// Copies the gathered shards into whole parameters.
     fn finish_gather(&mut self, cx: &mut Context, group: usize, gathered: &Tensor) -> OpResult<()> {
         let world = self.world();
         let elements = self.shard_elements(cx, group);
@@ -213,7 +213,7 @@ impl ShardedModel {
         Ok(())
     }
 
-    /// The arithmetic of that: of each parameter all ranks' shards, one behind the other.
+    /// Moves the elements for `finish_gather`: for each parameter the shards of all ranks, one after the other.
     fn copy_out(
         &self,
         cx: &mut Context,
@@ -235,7 +235,7 @@ impl ShardedModel {
         Ok(())
     }
 
-    /// How often a thread block of the copy goes round, where there are more pieces than the device runs at once.
+    /// How many rounds a thread block of the copy makes if there are more pieces than the device runs at once.
     fn rounds(&self, cx: &Context, pieces: u64) -> u64 {
         const THREADS: usize = 128;
         let libraries = cx.workspaces.policy;
@@ -246,7 +246,7 @@ impl ShardedModel {
         over.div_ceil(across.min(ranks))
     }
 
-    /// Parameters are whole behind this; where an all-gather was run for it, its output.
+    /// Makes parameters whole; returns the output of the all-gather if one was run.
     fn gather(&mut self, cx: &mut Context, group: usize) -> OpResult<Option<Tensor>> {
         let output = match std::mem::replace(&mut self.groups[group].state, ShardState::Sharded) {
             ShardState::Whole => {
@@ -260,7 +260,7 @@ impl ShardedModel {
         Ok(Some(output))
     }
 
-    /// Lets go of whole parameters.
+    /// Frees whole parameters.
     fn reshard(&mut self, cx: &Context, group: usize) {
         for &parameter in &self.groups[group].parameters {
             cx.leaves[parameter].data.storage().empty();
@@ -288,7 +288,7 @@ impl ShardedModel {
         }
         self.reduced = None;
         let (parameters, mut gradients): (Vec<usize>, Vec<Tensor>) = gradients.into_iter().unzip();
-        // Mixed precision reduces in f32; else gradients are reduced in their own type.
+        // Mixed precision reduces in f32; otherwise gradients are reduced in their own type.
         let own = gradients.first().map_or(DType::F32, Tensor::dtype);
         let reduced_in = self.policy.lower.map_or(own, |_| DType::F32);
         let kept_in = parameters.first().map_or(own, |&parameter| cx.leaves[parameter].trained().0.dtype());
@@ -300,7 +300,7 @@ impl ShardedModel {
                 chunk_cat(cx, &input, &gradients, &elements)?;
             }
             drop(padded);
-            // The variable of PyTorch's loop keeps the last one.
+            // The variable of PyTorch's loop keeps the last gradient.
             let last = gradients.pop();
             gradients.clear();
             let memory = cx.memory();
@@ -316,7 +316,7 @@ impl ShardedModel {
             let kept = cx.memory().named_tensor(shape, kept_in, Category::Gradient, name, stream)?;
             drop(last);
             if cx.memory().exchanges() {
-                // What is cast has to be there.
+                // The cast needs the result of the reduce-scatter.
                 self.reducing.join(cx.memory())?;
             }
             cx.launch(kernels::Elementwise::Cast { src: output.operand(), dst: kept.operand() })?;
@@ -325,7 +325,7 @@ impl ShardedModel {
         let accumulates = parameters.iter().any(|&parameter| cx.leaves[parameter].trained().1.is_some());
         let on_host = self.policy.residence != Residence::Device;
         if (accumulates || on_host) && cx.memory().exchanges() {
-            // What is added, or copied to the host, has to be there.
+            // The addition, or the copy to the host, needs the result of the reduce-scatter.
             self.reducing.join(cx.memory())?;
         }
         let mut offset = 0;
@@ -335,10 +335,10 @@ impl ShardedModel {
             let view = output.window(data.shape(), offset);
             offset += elements;
             match (sum.cloned(), self.policy.residence) {
-                // A program that reduces in every micro-batch accumulates shards.
+                // A program that reduces in every micro-batch adds up shards.
                 (Some(sum), residence) => {
                     if residence != Residence::Device {
-                        // What is added on the host has to be there, pinned or not.
+                        // The addition on the host waits for the copy, pinned or not.
                         let path = CopyPath { to_host: true, pinned: false };
                         cx.memory().spend_host_copy(path, view.bytes(), self.reducing.stream())?;
                     }
@@ -351,7 +351,7 @@ impl ShardedModel {
         Ok(())
     }
 
-    /// Copies the gradient of a shard to host memory, where it is the shard's.
+    /// Copies a shard's gradient to host memory and makes it the gradient of the shard there.
     fn send_gradient(&self, cx: &mut Context, parameter: usize, gradient: &Tensor, pinned: bool) -> OpResult<()> {
         let memory = cx.memory();
         memory.spend_host_copy(CopyPath { to_host: true, pinned }, gradient.bytes(), self.reducing.stream())?;
@@ -364,14 +364,14 @@ impl ShardedModel {
         Ok(())
     }
 
-    /// A rank's rows of a parameter, in a block with room for as many as the first rank has.
+    /// A rank's rows of a parameter, in a block with room for as many rows as the first rank has.
     fn shard(&self, cx: &mut Context, parameter: usize) -> OpResult<Tensor> {
         let world = self.world();
         let leaf = &cx.leaves[parameter];
         let (memory, shape): (&Memory, Shape) = (cx.memory(), leaf.data.shape());
         let each = padded(world, leaf);
         let rows = match leaf.packed_in {
-            // What they are said to be may be longer than they are.
+            // The elements that the bytes are stored as may cover more bytes than there are.
             Some(_) => each.min(shape.numel().saturating_sub(each * world.rank())),
             None => world.chunk(leaf.shard_rows()),
         };
@@ -446,7 +446,7 @@ impl Hooks<Context> for ShardedModel {
 
     fn after_backward(&mut self, cx: &mut Context) -> OpResult<()> {
         self.reduce(cx, self.root())?;
-        // Units whose input wants no gradient, because all before them is frozen.
+        // Units whose input requires no gradient, because everything before them is frozen.
         for unit in 0..self.root() {
             if !matches!(self.groups[unit].state, ShardState::Sharded) {
                 self.reduce(cx, unit)?;
@@ -455,7 +455,7 @@ impl Hooks<Context> for ShardedModel {
         self.reducing.join(cx.memory())?;
         self.reduced = None;
         if self.policy.residence != Residence::Device {
-            // Gradients are on the host before anything there reads them.
+            // Gradients must have arrived on the host before anything there reads them.
             cx.memory().synchronize();
             cx.memory().tell_host();
         }
@@ -475,17 +475,18 @@ impl Hooks<Context> for ShardedModel {
     }
 }
 
-/// Elements of a shard of a parameter, padded to as many rows as the first rank has.
+/// Elements of a parameter's shard, padded to as many rows as the first rank has.
 fn padded(world: World, leaf: &Leaf) -> usize {
     leaf.shard_rows().div_ceil(world.size()) * leaf.shard_row()
 }
 
-/// How many elements of what is gathered an element of type `dtype` is: its bytes, where several types are gathered as bytes.
+/// How many gathered elements an element of type `dtype` takes: its bytes if shards of several types are gathered as bytes, else one.
 fn size_as(gathered: DType, dtype: DType) -> usize {
     if gathered == DType::U8 { usize::try_from(dtype.size()).unwrap_or(1) } else { 1 }
 }
 
-/// Copies the elements of `from` to the front of `to`, between device and host, where there are bytes: the copy's time is spent already.
+/// Copies the elements of `from` to the front of `to`, between device and host, if the device has bytes: the copy's time is
+/// already spent.
 fn copy_bytes(cx: &mut Context, from: &Tensor, to: &Tensor) -> OpResult<()> {
     let count = from.numel();
     if !cx.memory().holds_bytes() {

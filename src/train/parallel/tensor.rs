@@ -1,4 +1,4 @@
-//! Megatron's tensor parallelism: heads and the columns of MLPs are split, one all-reduce behind each pair of layers.
+//! Megatron's tensor parallelism: heads and the columns of MLPs are split, with one all-reduce after each pair of layers.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -17,13 +17,13 @@ use vramlab_device::kernels;
 use vramlab_model::{ALL_GATHER, Category};
 
 impl Context {
-    /// The ranks among which this one splits layers, where it does.
+    /// The group of ranks among which this one splits layers, if it does.
     #[must_use]
     pub fn tensor_world(&self) -> Option<World> {
         self.tensor_ranks.as_ref().map(crate::communicator::Communicator::world)
     }
 
-    /// Notes that a pair of parameters, whose tensors have the part's shapes, is to be split once the model is whole.
+    /// Notes that a pair of parameters, whose tensors have the part's shapes, is to be split once the model is complete.
     pub fn split_parameters(&mut self, how: TensorSplit, pair: [&Tensor; 2]) {
         let indices = pair.map(Tensor::parameter);
         if let [Some(first), Some(second)] = indices {
@@ -31,7 +31,7 @@ impl Context {
         }
     }
 
-    /// Megatron's *f*: `input` itself, whose gradient is summed over the ranks.
+    /// Megatron's *f*: returns `input` itself; its gradient is summed over the ranks.
     ///
     /// # Errors
     /// Out of memory, a device that is lost.
@@ -39,7 +39,7 @@ impl Context {
         if !self.differentiates(&[input]) {
             return Ok(input.clone());
         }
-        // What products read anyway, where a fused op wrote it: its gradient is half as long on its way.
+        // The 16-bit copy that a fused op wrote, if there is one: products read it anyway, and its gradient has half the bytes to send.
         let input = &self.autocast.twin_of(input).unwrap_or_else(|| input.clone());
         let source = self.record("CopyBackward", [Some(input), None, None], move |cx, [gradient, ..]| {
             let Some(gradient) = gradient else { return Ok(Gradients::default()) };
@@ -49,7 +49,7 @@ impl Context {
         Ok(input.clone().with_source(source))
     }
 
-    /// Megatron's *g*: the sum of `partial` over the ranks, in a clone; its gradient passes as it is.
+    /// Megatron's *g*: the sum of `partial` over the ranks, in a clone; its gradient passes unchanged.
     ///
     /// # Errors
     /// Out of memory, a device that is lost.
@@ -66,7 +66,7 @@ impl Context {
         })
     }
 
-    /// `input` itself, whose gradient is summed over the ranks where it lies.
+    /// `input` itself; its gradient is summed over the ranks in place.
     pub(crate) fn with_gradient_of_ranks(&mut self, input: &Tensor) -> Tensor {
         if self.tensor_ranks.is_none() || !self.differentiates(&[input]) {
             return input.clone();
@@ -80,14 +80,14 @@ impl Context {
         input.clone().with_source(source)
     }
 
-    /// Sums a tensor over the ranks that split layers, where there are any.
+    /// Sums a tensor in place over the ranks that split layers, if there are any.
     pub(crate) fn sum_in_place(&self, tensor: &Tensor) -> OpResult<()> {
         let Some(ranks) = &self.tensor_ranks else { return Ok(()) };
         ranks.all_reduce(self.memory(), tensor)?;
         ranks.join(self.memory())
     }
 
-    /// The columns of all ranks side by side, of which this one has made `part`. Of their gradient each rank takes its columns.
+    /// The columns of all ranks side by side; this rank has made `part`. Each rank takes its own columns of the gradient.
     ///
     /// # Errors
     /// Out of memory, a device that is lost.
@@ -114,7 +114,7 @@ impl Context {
         })
     }
 
-    /// This rank's columns of what all of them have. Their gradient is that of all ranks' columns side by side.
+    /// This rank's columns of a tensor that all ranks have. The gradient has the columns of all ranks side by side.
     ///
     /// # Errors
     /// Out of memory, a device that is lost.
@@ -136,7 +136,7 @@ impl Context {
         })
     }
 
-    /// The columns of all ranks: an all-gather lays them one rank behind the other, and they are put in order from there.
+    /// The columns of all ranks: an all-gather lays the ranks' parts one after the other, then they are rearranged.
     fn side_by_side(&self, part: &Tensor, world: World, category: Category) -> OpResult<Tensor> {
         let (rows, columns, ranks) = (part.shape().rows(), part.shape().last(), world.size());
         let (memory, whole) = (self.memory().clone(), part.shape().with_last(ranks * columns));
@@ -161,7 +161,7 @@ impl Context {
         self.rearrange([&first, own], [1, rows, columns], [[0, world.size() * columns, 1], [0, columns, 1]])
     }
 
-    /// Copies elements from where one tensor has them to where the other does, by the strides of each.
+    /// Copies elements of one tensor to places in another, with the strides of each.
     fn rearrange(&self, [from, to]: [&Tensor; 2], [a, b, c]: [usize; 3], strides: [[usize; 3]; 2]) -> OpResult<()> {
         let [src, dst] = strides.map(|[first, second, third]| [a * first, first, second, third]);
         self.launch(kernels::Strided::Cast {
@@ -175,9 +175,9 @@ impl Context {
         })
     }
 
-    /// Runs a module whose `weight` all ranks have, and of whose gradient each makes a part: when `input` has its gradient, the weight's
-    /// is summed over the ranks where it lies (`replicated_with_grad_allreduce`). Until then the hook that does it holds the gradient of
-    /// what the module puts out.
+    /// Runs a module whose `weight` all ranks have, while each rank computes a part of its gradient: when the gradient of `input`
+    /// has arrived, the weight's is summed over the ranks in place (`replicated_with_grad_allreduce`). Until then the hook that
+    /// does it holds the gradient of the module's output.
     ///
     /// # Errors
     /// What `run` returns.
@@ -208,12 +208,12 @@ impl Context {
         Ok(output.with_source(source))
     }
 
-    /// The model was loaded in parts: there is nothing to split once it is whole.
+    /// Notes that the model was loaded in parts: nothing is to be split once it is complete.
     pub const fn loads_in_parts(&mut self) {
         self.in_parts = true;
     }
 
-    /// The sum over the ranks in a clone, as Megatron's functions make it; in fused mode where `tensor` lies, if nobody else has it.
+    /// The sum over the ranks in a clone, as Megatron's functions make it; in fused mode in place if `tensor` has no other owner.
     fn all_reduced(&mut self, tensor: &Tensor, category: Category, what: &'static str) -> OpResult<Tensor> {
         if self.fused && tensor.is_dense() && Rc::strong_count(tensor.storage()) == 1 {
             self.sum_in_place(tensor)?;
@@ -230,7 +230,7 @@ impl Context {
     }
 }
 
-/// Each rank keeps its part of the parameters that are split: clones, then the whole ones go.
+/// Keeps this rank's part of each parameter that is split: the parts are cloned, then the whole parameters are freed.
 pub(super) fn split(cx: &mut Context) -> OpResult<()> {
     for (how, pair) in cx.splits.clone() {
         cx.op("split parameters", |cx| {
@@ -256,11 +256,11 @@ fn part(cx: &Context, how: TensorSplit, parameter: usize) -> OpResult<Tensor> {
     Ok(clone)
 }
 
-/// The bytes of this rank's part, out of the whole that lies where `data` begins.
+/// The bytes of this rank's part of the whole parameter that begins where `data` does.
 fn selected(memory: &Memory, world: World, how: TensorSplit, data: &Tensor) -> OpResult<Vec<u8>> {
     let (part, ranks) = (data.numel(), world.size());
     let whole = bytes_of(memory, &data.window(Shape::new(&[part * ranks]), 0))?;
-    // Runs that the part takes of every stretch.
+    // The whole consists of this many stretches; the part takes one run of each.
     let stretches = match how {
         TensorSplit::Heads => 3,
         TensorSplit::Outputs => 1,

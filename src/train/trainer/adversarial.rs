@@ -1,7 +1,7 @@
 //! A step of two models trained against each other: first the discriminator, then the generator.
 //!
-//! The discriminator learns from real images and from made ones that lead no gradient back; then the generator learns from
-//! what the improved discriminator says of the same made images.
+//! The discriminator learns from real images and from generated ones, whose gradient stops before the generator; then the
+//! generator learns from the updated discriminator's judgement of the same generated images.
 
 use std::rc::Rc;
 
@@ -16,11 +16,11 @@ use vramlab_model::Phase;
 
 use super::state::Trainer;
 
-/// Places of the players among the optimizers.
+/// Index of the generator among the optimizers.
 const GENERATOR: usize = 0;
 const DISCRIMINATOR: usize = 1;
 
-/// What a discriminator is to say: 1 of real samples, 0 of made ones.
+/// The discriminator's target: 1 for real samples, 0 for generated ones.
 const REAL: f64 = 1.0;
 const MADE: f64 = 0.0;
 
@@ -79,7 +79,7 @@ impl Trainer {
         Ok(Outcome { loss: Some(loss), skipped: !(discriminator_learned && generator_learned), ..Outcome::default() })
     }
 
-    /// Backward from `loss`, scaled where gradients are; the first `kept` ops stay for a later pass.
+    /// Runs backward from `loss`, scaled if the gradients are; the first `kept` ops stay for a later pass.
     fn adversarial_backward(&mut self, loss: &Tensor, kept: usize) -> OpResult<()> {
         self.begin(Phase::Backward);
         {
@@ -98,7 +98,7 @@ fn judge(cx: &mut Context, discriminator: &dyn Model, images: &Tensor) -> OpResu
     Ok(logits.reshaped(Shape::new(&[logits.numel()])))
 }
 
-/// How wrong the logits are where all of them should say `truth`.
+/// The loss of the logits if `truth` is the target of all of them.
 fn loss(cx: &mut Context, logits: &Tensor, truth: f64) -> OpResult<Tensor> {
     let logits = cx.float(logits)?;
     let target = cx.activation(logits.shape(), DType::F32, "target")?;

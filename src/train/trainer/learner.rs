@@ -1,4 +1,4 @@
-//! Who learns in a step: one model, or two against each other.
+//! The learners of a step: one model, or two against each other.
 
 use std::ops::Range;
 
@@ -6,11 +6,11 @@ use crate::config::Config;
 use crate::optim::Optimizer;
 use crate::workload::Task;
 
-/// An optimizer and the parameters that are its own.
+/// An optimizer and its parameters.
 pub(super) struct Learner {
     pub optimizer: Optimizer,
     pub parameters: Range<usize>,
-    /// Those of them that it updates on this rank, in its order.
+    /// The parameters that it updates on this rank, in its order.
     pub updated: Vec<usize>,
 }
 

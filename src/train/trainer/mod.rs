@@ -1,6 +1,6 @@
 //! The training loop: PyTorch's reference loop, with the switches of a [`Config`](super::Config).
 //!
-//! What a step does is the workload's [`Task`](super::Task): `supervised.rs` and `adversarial.rs` have the two that train.
+//! A step runs the workload's [`Task`](super::Task): `supervised.rs` and `adversarial.rs` have the two tasks that train.
 
 mod adversarial;
 mod learner;

@@ -1,4 +1,4 @@
-//! What steps of all kinds are made of: batches, forward passes, phases, the optimizer.
+//! The parts of steps of all kinds: batches, forward passes, phases, the optimizer.
 
 use crate::communicator::GradientGroup;
 use crate::config::{DataPath, ZeroGrad};
@@ -19,10 +19,10 @@ use super::learner::Learner;
 use super::state::{LoopStyle, Trainer};
 
 impl Trainer {
-    /// Runs a forward pass: under autocast, its saved tensors where the configuration wants them.
+    /// Runs a forward pass under autocast; its saved tensors wait where the configuration says.
     pub(super) fn forward_pass<T>(&mut self, run: impl FnOnce(&mut Context) -> OpResult<T>) -> OpResult<T> {
         let offloader = Offloader::new(&self.config);
-        // Shards are gathered in the type of the policy of mixed precision: no autocast.
+        // Shards are gathered in the type of FSDP's mixed-precision policy, without autocast.
         let sharded = self.member.is_some_and(|member| member.parallelism.shards_parameters());
         let dtype = self.config.amp.dtype().filter(|_| !sharded);
         self.cx.autocast(dtype, |cx| cx.offloading(offloader, run))
@@ -31,7 +31,7 @@ impl Trainer {
     pub(super) fn begin(&mut self, phase: Phase) {
         self.memory().begin_phase(phase);
         self.cx.outputs.listening = phase == Phase::Forward;
-        // The compute stream is always there.
+        // The compute stream always exists.
         self.timing.open = self.memory().mark(StreamId::DEFAULT).ok().map(|begun| (phase, begun));
     }
 
@@ -42,7 +42,7 @@ impl Trainer {
         self.memory().end_phase(phase)
     }
 
-    /// The batch of a micro-batch, which variables of the loop hold from here on.
+    /// The batch of a micro-batch, which the loop's variables hold from here on.
     pub(super) fn next_batch(&mut self, micro: usize) -> OpResult<Batch> {
         let batch = self.find_batch(micro)?;
         if self.memory().watches_frames() {
@@ -55,7 +55,7 @@ impl Trainer {
 
     fn find_batch(&mut self, micro: usize) -> OpResult<Batch> {
         if let Some(feed) = &mut self.feed {
-            // A program that logs has its batch until the loop gives the variables the next one.
+            // A program that logs holds its batch until the loop assigns the next one.
             self.batches.clear();
             let batch = feed.next(self.cx.memory())?;
             if self.style == LoopStyle::Logging {
@@ -65,10 +65,10 @@ impl Trainer {
         }
         let samples = self.micro_batch_size();
         if self.config.data == DataPath::Fresh {
-            // Recorded histories made a new batch for each step, and the same one for all its micro-batches.
+            // The recorded histories made a new batch for each step, and used it for all its micro-batches.
             let number = (self.steps % 4) as u32;
             let batch = self.workload.fresh_batch(&mut self.cx, number, samples, self.steps)?;
-            // The variables of such a loop hold a batch until the next one is there.
+            // The variables of such a loop hold a batch until the next one is made.
             self.batches = vec![batch.clone()];
             return Ok(batch);
         }
@@ -80,7 +80,7 @@ impl Trainer {
         };
         let none = || Interrupt::Failed(TrainError::Data("the workload has no batches".into()));
         if self.config.data == DataPath::Host {
-            // The loop's variables let go of the last batch on the device when they are given the next one's place.
+            // The loop's variables drop the last batch on the device when the next one is assigned.
             self.batches.clear();
             let batch = self.hosted.get(nth(self.hosted.len())).ok_or_else(none)?.give(self.cx.memory())?;
             self.batches = vec![batch.clone()];
@@ -89,7 +89,7 @@ impl Trainer {
         self.batches.get(nth(self.batches.len())).cloned().ok_or_else(none)
     }
 
-    /// One player's optimizer; an overflow keeps it from running.
+    /// Runs one player's optimizer; an overflow keeps it from running.
     pub(super) fn optimize(&mut self, player: usize) -> OpResult<(bool, Option<Tensor>)> {
         self.cx.memory().with_device(|device| device.spend_host(HostWork::OptimizerStep));
         let last = player + 1 == self.optimizers.len();
@@ -112,18 +112,18 @@ impl Trainer {
             optimizer.step(cx, config, updated, steps, None)?;
             return Ok((true, None));
         }
-        // Of two players the discriminator, which steps first.
+        // With two players, the discriminator's, which steps first.
         let skip = last && self.scaler.skips(config.hyper.scaler_skips);
         let scaler = &self.scaler;
-        // Clipping unscales first, and so does a program whose scaler reduces the flag where it unscales. A share's optimizer does not
-        // say that its kernel does it.
+        // Clipping unscales first, and so does a program whose scaler reduces the flag when it unscales. A
+        // `ZeroRedundancyOptimizer` does not pass on that its optimizer's kernel unscales.
         let unscales_first = config.hyper.clip.is_some()
             || self.member.is_some_and(|member| parallel::unscales_first(member.parallelism));
         if optimizer.scales_itself() && !unscales_first {
             let checked = with_shared(cx, stage, |cx, shared| scaler.check(cx, parameters.clone(), skip, shared))?;
             let Some(checked) = checked else { return Ok((false, None)) };
             optimizer.step(cx, config, updated, steps, Some(checked.scaling()))?;
-            // The kernel has not waited for this, and PyTorch would not: it is for the report only.
+            // The kernel has not waited for the flag, and PyTorch would not: the report alone needs it.
             let memory = cx.memory();
             let overflowed = skip || memory.holds_bytes() && memory.read_f32(&checked.found_inf)? != 0.0;
             if overflowed {
@@ -133,7 +133,7 @@ impl Trainer {
         }
         let unscaled = with_shared(cx, stage, |cx, shared| scaler.unscale(cx, parameters.clone(), skip, shared))?;
         let Some(found_inf) = unscaled else { return Ok((false, None)) };
-        // The host waits for the flag in any case.
+        // The host always waits for the flag.
         let overflowed = (cx.memory().read_f32(&found_inf)? != 0.0) | skip;
         if !overflowed {
             clip(cx)?;
@@ -142,7 +142,7 @@ impl Trainer {
         Ok((!overflowed, Some(found_inf)))
     }
 
-    /// What one player's optimizer does with the gradients of its parameters.
+    /// Drops or zeroes the gradients of one player's parameters.
     pub(super) fn zero_grad(&mut self, player: usize) -> OpResult<()> {
         let Some(Learner { parameters, .. }) = self.optimizers.get(player) else { return Ok(()) };
         let parameters = parameters.clone();
@@ -163,7 +163,7 @@ impl Trainer {
     }
 }
 
-/// Lets `work` reduce over all ranks what each has of gradients: parts of all of them, some, or parts of some.
+/// Runs `work` with the group over which ranks reduce gradients, if each has parts of all gradients, some of them, or parts of some.
 fn with_shared<T>(
     cx: &mut Context,
     stage: Option<&PipelineStage>,

@@ -23,19 +23,19 @@ impl Trainer {
         Ok(Outcome { loss, skipped: !optimizer_ran, ..Outcome::default() })
     }
 
-    /// All micro-batches; their mean loss on the last stage.
+    /// Runs all micro-batches; returns their mean loss on the last stage.
     fn run_stage(&mut self, stage: &mut PipelineStage, model: &Rc<dyn Model>) -> OpResult<Option<f32>> {
         self.begin(Phase::Data);
         let batch = self.next_batch(0)?;
         self.end(Phase::Data)?;
         let scales = self.config.amp.scales();
         if scales {
-            // Only the last stage has a loss, and every rank's gradients are divided by the scale.
+            // Only the last stage has a loss, but every rank divides its gradients by the scale.
             self.scaler.prepare(&mut self.cx)?;
         }
 
         let parts = batch.cut(micro_batches(self.config.accumulation));
-        // Autocast is around the whole step: copies of weights serve all micro-batches.
+        // Autocast is around the whole step: its copies of weights serve all micro-batches.
         self.cx.autocasts_backward = self.config.amp.dtype().is_some();
         self.cx.weight_copies = self.config.amp.dtype().map(|_| BTreeMap::new());
         self.begin(Phase::Forward);

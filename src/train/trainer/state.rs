@@ -1,4 +1,4 @@
-//! A trainer: how it is made, configured and asked.
+//! A trainer: its construction, configuration and properties.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -28,30 +28,30 @@ use vramlab_model::{Category, EventKind, Parallelism};
 use super::learner::{Learner, learners};
 use super::timing::Timing;
 
-/// What a supervised loop does with the loss beside running backward from it.
+/// What a supervised loop does with the loss besides running backward from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LoopStyle {
     /// The loss is divided by the number of micro-batches and summed on the device: a loop that can accumulate.
     #[default]
     Accumulating,
-    /// Backward runs from the mean loss itself, which is dropped then: the shortest loop that trains. Micro-batches
+    /// Backward runs from the mean loss itself, which is then dropped: the shortest loop that trains. Micro-batches
     /// are not weighted against each other.
     Plain,
-    /// The shortest loop of a program that logs: output and loss are dropped after backward, the loss's value stays on the device
-    /// until the next one is there. Several micro-batches are weighted and summed as in [`LoopStyle::Accumulating`].
+    /// The shortest loop of a program that logs: output and loss are dropped after backward, and the loss's value stays on the
+    /// device until the next one is computed. Several micro-batches are weighted and summed as in [`LoopStyle::Accumulating`].
     Logging,
 }
 
 /// How a trainer is made.
 #[derive(Clone, Debug, Default)]
 pub struct TrainerOptions {
-    /// Which of several devices it trains on: its rank, which all of its events say.
+    /// Which of several devices it trains on: its rank, which all of its events carry.
     pub rank: DeviceIndex,
     /// Its place among several ranks, and how they share the work.
     pub member: Option<Member>,
     /// Where it meets the other ranks, on a device that holds bytes.
     pub seat: Option<Arc<Seat>>,
-    /// When the stages of a simulated pipeline work, the same for all of its ranks.
+    /// When the stages of a simulated pipeline run, shared by all its ranks.
     pub timetable: Option<Arc<Timetable>>,
     /// What the loop does with the loss.
     pub style: LoopStyle,
@@ -61,8 +61,8 @@ pub struct TrainerOptions {
     pub settings: Settings,
     /// The most that may be reserved.
     pub limit: Option<Bytes>,
-    /// Bytes that one block takes before anything else is made, and gives back at once: a segment that stays, and from
-    /// which what follows is cut.
+    /// Bytes of a block that is allocated before anything else and freed at once: its segment stays, and later blocks
+    /// are cut from it.
     pub preallocate: Option<Bytes>,
     /// Refuse kernels and copies that reach beyond live blocks; debug builds always do.
     pub watched: bool,
@@ -70,11 +70,11 @@ pub struct TrainerOptions {
 
 /// Trains a workload on a device, step by step.
 pub struct Trainer {
-    // Dropped in this order: what the steps hold goes before the allocator that holds their memory.
+    // Fields are dropped in this order: tensors of the steps before the allocator that holds their memory.
     pub(super) total: Option<Tensor>,
     pub(super) stage: Option<PipelineStage>,
     pub(super) batches: Vec<Batch>,
-    /// Of [`DataPath::Host`].
+    /// Batches of [`DataPath::Host`].
     pub(super) hosted: Vec<HostBatch>,
     pub(super) feed: Option<Feed>,
     pub(super) optimizers: Vec<Learner>,
@@ -89,13 +89,13 @@ pub struct Trainer {
     pub(super) outcome: Outcome,
     pub(super) steps: u64,
     pub(super) timing: Timing,
-    /// There are no batches for the configuration: they could not be made, or their thread ended.
+    /// There are no batches for the configuration: they could not be made, or the loader thread has ended.
     pub(super) batchless: bool,
 }
 
 impl Trainer {
-    /// Makes parameters and resident batches; then gives cached memory back and resets the peaks, as the reference loop
-    /// does, but for [`DataPath::Fresh`].
+    /// Makes parameters and resident batches; then releases cached memory and resets the peaks, as the reference loop
+    /// does, except for [`DataPath::Fresh`].
     ///
     /// # Errors
     /// [`TrainError::OutOfMemory`] when the model does not fit, [`TrainError::TooFewSamples`], [`TrainError::Device`].
@@ -163,7 +163,7 @@ impl Trainer {
         }
         trainer.cx.place_parameters(&trainer.config)?;
         trainer.make_optimizers();
-        // Programs that make their batches as they go begin with what building has left in the cache.
+        // Programs that make their batches as they go start with the cache that building the model has left.
         if config.data != DataPath::Fresh {
             trainer.memory().release_cached();
             trainer.memory().reset_peaks();
@@ -177,7 +177,7 @@ impl Trainer {
         self.cx.memory()
     }
 
-    /// Lets go of everything but the device, which another trainer may have; `None` where its memory is still in use.
+    /// Drops everything but the device, which another trainer may use; `None` if its memory is still in use.
     #[must_use]
     pub fn into_device(self) -> Option<Box<dyn Device>> {
         let memory = self.memory().clone();
@@ -197,13 +197,13 @@ impl Trainer {
         self.libraries
     }
 
-    /// Where readings of the device's sensors arrive, where it has any.
+    /// Where readings of the device's sensors arrive, if it has any.
     #[must_use]
     pub fn sensors(&self) -> Option<Sensors> {
         self.memory().with_device(|device| device.sensors())
     }
 
-    /// Whether the device works at all: one that is gone refuses memory too.
+    /// Checks that the device works at all: a lost device refuses memory too.
     ///
     /// # Errors
     /// [`DeviceError::Lost`].
@@ -223,7 +223,7 @@ impl Trainer {
         &self.config
     }
 
-    /// What the gradient scaler multiplies losses by now, where there is one.
+    /// The gradient scaler's current factor on losses, if there is one.
     #[must_use]
     pub fn loss_scale(&self) -> Option<f64> {
         self.scaler.current_scale()
@@ -235,16 +235,16 @@ impl Trainer {
         self.cx.attention_ran()
     }
 
-    /// Its place among several ranks, where it has one.
+    /// Its place among several ranks, if it is one of them.
     #[must_use]
     pub const fn member(&self) -> Option<Member> {
         self.member
     }
 
-    /// For every rank of its world the lowest one whose allocator is asked for the same, itself among them.
+    /// For every rank of its world, the lowest rank whose allocator gets the same requests.
     #[must_use]
     pub fn alike_ranks(&self) -> Vec<usize> {
-        // Batches of several lengths are others on each rank that has some of its own.
+        // If ranks take different batches, batches of several lengths differ between them.
         let (all, own) = (self.workload.batch_layouts(1), Turns::of_member(self.member).are_shared());
         if let (Some(member), true, Layouts::Each(_)) = (self.member, own, all) {
             return (0..member.world.size()).collect();
@@ -318,7 +318,7 @@ impl Trainer {
 
     /// Replaces the configuration before the next step.
     ///
-    /// A changed optimizer drops the old one's state at once; the new state is born in the next step. A changed batch or
+    /// A changed optimizer drops the old state at once; the new state is created in the next step. A changed batch or
     /// accumulation makes new resident batches.
     ///
     /// # Errors
@@ -435,8 +435,8 @@ impl Trainer {
         Ok(())
     }
 
-    /// Micro-batches of a step: two models that are trained against each other take their batch whole, and a pipeline cuts it
-    /// itself.
+    /// Micro-batches of a step: two models that are trained against each other take the whole batch, and a pipeline cuts the
+    /// batch itself.
     pub(super) fn accumulation(&self) -> usize {
         let pipeline = self.member.is_some_and(|member| matches!(member.parallelism, Parallelism::Pipeline(_)));
         if pipeline || matches!(self.task, Task::Adversarial(_)) { 1 } else { self.config.accumulation.max(1) }
@@ -455,7 +455,7 @@ impl Trainer {
     }
 }
 
-/// Asks for one block of `bytes` and lets it go: what the allocator keeps of it is a pool for all that is smaller.
+/// Allocates one block of `bytes` and frees it: the allocator keeps its segment for all smaller requests.
 fn take_and_give_back(memory: &Memory, bytes: Bytes) -> OpResult<()> {
     let shape = Shape::new(&[usize::try_from(bytes.get()).unwrap_or(usize::MAX)]);
     memory.tensor(shape, DType::U8, Category::Other, "preallocated pool").map(drop)

@@ -1,4 +1,4 @@
-//! One step from its first event to its report, for every task, however it ends.
+//! One step from its first event to its report, for every task and every outcome.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -14,12 +14,13 @@ use super::state::{LoopStyle, Trainer};
 use super::timing::Timing;
 
 impl Trainer {
-    /// Trains one step: every micro-batch forward and backward, then the optimizer. Where it runs out of memory and the configuration
-    /// says so ([`Config::on_oom`](crate::Config::on_oom)), the batch is halved and the step tried again.
+    /// Trains one step: every micro-batch forward and backward, then the optimizer. If it runs out of memory and the
+    /// configuration says so ([`Config::on_oom`](crate::Config::on_oom)), the batch is halved and the step tried again.
     ///
     /// # Errors
-    /// [`TrainError::OutOfMemory`], [`TrainError::Stopped`], [`TrainError::Device`], [`TrainError::Data`]. Whatever the
-    /// step had made is dropped, gradients included; parameters and optimizer state stay, and the next call goes on.
+    /// [`TrainError::OutOfMemory`], [`TrainError::Stopped`], [`TrainError::Device`], [`TrainError::Data`]. Everything
+    /// that the step had made is dropped, gradients included; parameters and optimizer state stay, and the next call
+    /// goes on.
     pub fn step(&mut self) -> Result<StepReport, TrainError> {
         let result = self.step_until_it_fits();
         self.cx.drop_frames();
@@ -39,7 +40,7 @@ impl Trainer {
         }
     }
 
-    /// `except torch.cuda.OutOfMemoryError: batch //= 2`; false where there is nothing to halve.
+    /// `except torch.cuda.OutOfMemoryError: batch //= 2`; false if there is nothing to halve.
     fn halve_batch(&mut self) -> Result<bool, TrainError> {
         let first = self.config.batch;
         let mut batch = first;
@@ -50,9 +51,9 @@ impl Trainer {
                     self.note_switch("batch", &first.to_string(), &batch.to_string());
                     return Ok(true);
                 }
-                // Not even the batches fit.
+                // Even the batches don't fit.
                 Err(TrainError::OutOfMemory { .. }) => {}
-                // Batch norm has no variance of one sample: what the step ended with is what there is to say.
+                // Batch norm has no variance of one sample: the step's own error is reported.
                 Err(TrainError::TooFewSamples { .. }) => return Ok(false),
                 Err(error) => return Err(error),
             }
@@ -65,7 +66,7 @@ impl Trainer {
         self.memory().emit(EventKind::StepBegin { step: self.steps });
         let begun = self.memory().now();
         self.timing = Timing::default();
-        // Of a step that failed nobody asks.
+        // Exchange times of a failed step are not reported.
         self.memory().take_exchange_time();
         self.memory().begin_frames(self.config.on_oom == OnOom::HalveHeld);
         self.cx.tf32 = self.config.tf32;
@@ -76,13 +77,13 @@ impl Trainer {
             Ok(outcome) => {
                 let Outcome { loss, skipped, .. } = outcome;
                 self.outcome = outcome;
-                // A stage of a pipeline before the last reads no loss: a step of it is over when its device has done it.
+                // Stages before the last read no loss: their step is over when the device is done.
                 if self.stage.is_some() && loss.is_none() {
                     self.memory().synchronize();
                 }
-                // A device without bytes has computed none.
+                // A device without bytes computes no loss.
                 let loss = loss.filter(|_| self.memory().holds_bytes());
-                // Only the compute stream is waited for (by reading the loss): the next batch may still be on its way.
+                // Only the compute stream is waited for (by reading the loss): the next batch may still be under way.
                 let waited = self.memory().with_device(|device| device.take_copy_time());
                 let copy = Micros(micros(waited).0 + self.feed.as_mut().map_or(0, |feed| feed.take_copy_time().0));
                 let samples = self.micro_batch_size() * self.accumulation();
@@ -117,12 +118,12 @@ impl Trainer {
                     self.memory().emit(EventKind::PhaseEnd { phase });
                 }
                 if let Interrupt::Failed(TrainError::Data(_)) = interrupt {
-                    // The loader has ended or failed: the next step begins with another.
+                    // The loader has ended or failed: the next step starts another.
                     self.feed = None;
                     self.batchless = true;
                 }
                 let error = TrainError::from(interrupt);
-                // The allocator's event says how much the device has; no event says it of the host.
+                // The allocator's event says how much memory the device has; no event says it of the host.
                 if matches!(error, TrainError::OutOfMemory { kind: MemoryKind::Host, .. }) {
                     self.memory().emit(EventKind::Note { text: error.to_string().into() });
                 }
@@ -131,7 +132,7 @@ impl Trainer {
         }
     }
 
-    /// Lets the model write, every so many steps. Too little memory for that is no reason to stop training.
+    /// Lets the model write a text after every so many steps. Too little memory for that does not stop training.
     fn write(&mut self) -> Result<(), TrainError> {
         if !self.workload.writes_every().is_some_and(|every| self.steps.is_multiple_of(every.max(1))) {
             return Ok(());
@@ -156,7 +157,7 @@ impl Trainer {
         Ok(())
     }
 
-    /// The step leaves behind what a program keeps by mistake; Python's garbage collector may come.
+    /// Puts the step's references that the program keeps by mistake on the list; Python's garbage collector may run.
     fn collect_garbage(&mut self) {
         let before = self.memory().allocated();
         if self.cx.retained.end_step() {
@@ -167,7 +168,7 @@ impl Trainer {
     }
 
     fn run_step(&mut self) -> OpResult<Outcome> {
-        // A program that logs has the last loss until there is the next.
+        // A program that logs keeps the last loss until the next one.
         if self.style != LoopStyle::Logging || self.config.accumulation > 1 {
             self.total = None;
         }
@@ -199,7 +200,7 @@ impl Trainer {
         }
     }
 
-    /// A step that is no training counts as forward.
+    /// A step that does not train counts as forward.
     fn routine_step(&mut self) -> OpResult<Outcome> {
         self.begin(Phase::Forward);
         let Task::Routine(routine) = &mut self.task else { return Ok(Outcome::default()) };

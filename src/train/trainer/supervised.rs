@@ -27,7 +27,7 @@ impl Trainer {
         Ok(Outcome { loss, skipped: !optimizer_ran, ..Outcome::default() })
     }
 
-    /// The optimizer's step and `zero_grad`; whether the optimizer ran.
+    /// Runs the optimizer's step and `zero_grad`; returns whether the optimizer ran.
     pub(super) fn update(&mut self) -> OpResult<bool> {
         self.begin(Phase::Optimizer);
         let (optimizer_ran, found_inf) = self.optimize(0)?;
@@ -41,7 +41,7 @@ impl Trainer {
         Ok(optimizer_ran)
     }
 
-    /// One forward and backward pass; returns the loss where it is not summed on the device.
+    /// One forward and backward pass; returns the loss if it is not summed on the device.
     fn micro_batch(&mut self, model: &Rc<dyn Model>, micro: usize) -> OpResult<Option<f32>> {
         self.begin(Phase::Data);
         let batch = self.next_batch(micro)?;
@@ -60,7 +60,7 @@ impl Trainer {
             let given = Batch { input, ..batch.clone() };
             let (logits, loss) = model.learn(cx, &given, config.checkpointing)?;
             drop(given);
-            // Where the loss alone is kept, the output goes with what is in it, unless a cycle holds it.
+            // If only the loss is kept, the output is dropped with all it holds, unless a cycle holds it.
             let logits = (!config.drop_output || config.retain == Retain::Cycles).then_some(logits);
             if logits.is_none() {
                 cx.drop_output();
@@ -102,7 +102,7 @@ impl Trainer {
                 self.cx.held_by_graph.clear();
                 self.end(Phase::Backward)?;
             }
-            // The shortest loop was measured before it let go of its variables.
+            // The recordings of the shortest loop end backward before its variables are dropped.
             LoopStyle::Plain => {
                 self.end(Phase::Backward)?;
                 drop((logits, loss));

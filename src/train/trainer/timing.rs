@@ -3,7 +3,7 @@
 use crate::memory::{HeldMark, Memory};
 use vramlab_model::{Micros, Phase};
 
-/// The phases of the present step: the device tells their times when the step is over.
+/// The phases of the current step: the device tells their times when the step is over.
 #[derive(Default)]
 pub(super) struct Timing {
     pub phases: Vec<(Phase, HeldMark, HeldMark)>,
@@ -11,7 +11,7 @@ pub(super) struct Timing {
 }
 
 impl Timing {
-    /// Of each phase, all its parts together.
+    /// The time of each phase, all its parts together.
     pub fn times(&self, memory: &Memory) -> [Micros; 5] {
         let mut times = [Micros::default(); 5];
         for &(phase, begun, ended) in &self.phases {

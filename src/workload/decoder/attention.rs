@@ -1,4 +1,4 @@
-//! Attention of one layer: its projections, its norms, its rotation, and who sees whom.
+//! Attention of one layer: its projections, norms, rotation and mask.
 
 use vramlab_device::DType;
 use vramlab_model::NameId;
@@ -14,7 +14,7 @@ use super::names::Names;
 use super::sizes::{DecoderSizes, DropoutPlace, Dropouts};
 use super::style::{Biases, HeadNorms, LayerFusion, LayerLocals, NormPlaces, Rotation};
 
-/// Who sees whom, where attention is given that.
+/// A mask in the form that attention takes.
 #[derive(Clone)]
 pub(super) enum Mask {
     /// Added to the scores of eager attention.
@@ -23,79 +23,79 @@ pub(super) enum Mask {
     Sdpa(SdpaMask),
 }
 
-/// What attention of one layer is given.
+/// Inputs of a layer's attention besides the hidden states.
 pub(super) struct AttentionInputs {
-    /// None where positions are learned.
+    /// `None` if positions are learned.
     pub tables: Option<RotaryTables>,
     /// Queries and keys are rotated.
     pub rotates: bool,
     pub mask: Option<Mask>,
     /// Keys and values go into a cache.
     pub caches: bool,
-    /// Positions see as far as a window.
+    /// The layer has a sliding window.
     pub windowed: bool,
 }
 
 /// When queries and keys are normalised.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum NormOrder {
-    /// The heads of each when they are there.
+    /// The heads of each right after its own projection.
     OneByOne,
-    /// The heads of both when values are there too (Gemma 3).
+    /// The heads of both after values are projected too (Gemma 3).
     Projected,
-    /// The heads of both when all are there, each a view of what was projected (Phi).
+    /// The heads of both after all projections, each a view of its projection (Phi).
     Viewed,
-    /// Both as a whole, or not at all; heads are told apart when values are there too (OLMo, StableLM).
+    /// Both as a whole, or not at all; the heads are separated after values are projected too (OLMo, StableLM).
     Whole,
-    /// The heads of both when they are rotated (Hunyuan).
+    /// The heads of both after the rotation (Hunyuan).
     Turned,
 }
 
 /// The layers that make queries, keys and values.
 enum Projections {
     Apart(Box<[Adaptable; 3]>),
-    /// One makes all three, side by side in each head (GPT-NeoX).
+    /// One layer makes all three, side by side in each head (GPT-NeoX).
     Heads(Box<Adaptable>),
-    /// One makes all three, side by side (GPT-2).
+    /// One layer makes all three, side by side (GPT-2).
     Thirds(Box<Adaptable>),
-    /// One makes all three (Phi-3): columns of queries, then so many of keys and as many of values.
+    /// One layer makes all three (Phi-3): columns of queries, then of keys and as many of values.
     Packed {
         all: Box<Adaptable>,
         widths: [usize; 2],
     },
 }
 
-/// Queries, keys and values of their own, rotated by position; keys and values may serve several heads of queries.
+/// Attention with queries and keys rotated by position; keys and values may serve several heads of queries.
 pub(super) struct Attention {
     scope: NameId,
     projections: Projections,
     output: Adaptable,
-    /// One more logit for each head, where there is one.
+    /// The sinks: one more logit for each head, if there are any.
     sinks: Option<Tensor>,
-    /// Of queries and of keys.
+    /// The norms of queries and of keys.
     norms: Option<[Norm; 2]>,
-    /// Of each head of queries and of keys, with weights of its own.
+    /// The norms of heads of queries and of keys with a weight for each head.
     apart: Option<[NormsOfHeads; 2]>,
-    /// When the former come.
+    /// When queries and keys are normalised.
     order: NormOrder,
     rotation: Rotation,
     head_size: usize,
-    /// Products of queries and keys are multiplied by this.
+    /// The factor on products of queries and keys.
     scale: f64,
-    /// Queries are, before that.
+    /// The factor on queries before those products.
     query_scale: Option<f64>,
-    /// What queries, keys and values are kept within.
+    /// The bound on queries, keys and values.
     clip: Option<f64>,
-    /// What eager scores are kept within.
+    /// The bound on eager scores.
     cap: Option<f64>,
-    /// How queries grow.
+    /// How queries are scaled by position.
     grows: Option<PositionScale>,
-    /// The shares of weights and of the output that are left out.
+    /// The shares that dropout leaves out of weights and output.
     dropouts: Dropouts,
     names: Names,
-    /// What is cut and rotated lives to the end.
+    /// Cut and rotated tensors live to the end of the forward.
     keeps: bool,
-    /// Eager attention is GPT-2's.
+    /// Eager attention as in GPT-2.
     plain: bool,
 }
 
@@ -155,7 +155,7 @@ impl Attention {
         Ok(Self { sinks, apart, ..Self::of(cx, name, sizes, projections, output, norms) })
     }
 
-    /// With one projection to queries, keys and values, which a module has behind that of the output.
+    /// With one projection to queries, keys and values, which comes after that of the output in the module.
     fn packed(cx: &mut Context, all: &mut Parameters, name: &str, sizes: &DecoderSizes) -> OpResult<Self> {
         let DecoderSizes { width, heads, kv_heads, head_size, .. } = *sizes;
         let widths = [heads * head_size, kv_heads * head_size];
@@ -165,7 +165,7 @@ impl Attention {
         Ok(Self::of(cx, name, sizes, projections, output, None))
     }
 
-    /// With one projection, which makes queries, keys and values side by side, of each head or of all.
+    /// With one projection that makes queries, keys and values side by side, in each head or over all heads.
     fn side_by_side(cx: &mut Context, all: &mut Parameters, name: &str, sizes: &DecoderSizes) -> OpResult<Self> {
         let DecoderSizes { width, heads, head_size, style, .. } = *sizes;
         let make = match style.biases {
@@ -206,7 +206,7 @@ impl Attention {
             (HeadNorms::Together, _) | (_, NormKind::Bare) => NormOrder::Whole,
             (HeadNorms::Turned, _) => NormOrder::Turned,
             (HeadNorms::EachBehindValues, _) => NormOrder::Projected,
-            // What is normalised of a view lies as that does.
+            // The norm of a view has the view's layout.
             (HeadNorms::Each, _) if style.places == NormPlaces::Behind => NormOrder::Projected,
             _ if style.kept == LayerLocals::Attention => NormOrder::Whole,
             (HeadNorms::Each, NormKind::Layer) => NormOrder::Viewed,
@@ -261,7 +261,7 @@ impl Attention {
         }
     }
 
-    /// Queries, keys and values (batch, heads, rows, head size), where asked for with their norms.
+    /// Queries, keys and values (batch, heads, rows, head size), normalised if the model does that here.
     fn parts(&self, cx: &mut Context, input: &Tensor) -> OpResult<[Tensor; 3]> {
         let [q, k, v] = match &self.projections {
             Projections::Apart(projections) => &**projections,
@@ -272,7 +272,7 @@ impl Attention {
             Projections::Thirds(projections) => {
                 let packed = projections.forward(cx, input)?;
                 let [q, k, v] = cx.thirds(&packed);
-                // In the order in which transformers tells heads apart.
+                // In the order in which transformers separates the heads.
                 let [k, v, q] = [k, v, q].map(|part| cx.by_head_size(&part, self.head_size));
                 return Ok([q, k, v]);
             }
@@ -391,7 +391,7 @@ impl Attention {
         Ok([cx.cast(&both[0], dtype, "rotated queries")?, cx.cast(&both[1], dtype, "rotated keys")?])
     }
 
-    /// The output, and the weights of attention where somebody has them.
+    /// The output, and the weights of attention if something holds them.
     pub fn forward(
         &self,
         cx: &mut Context,
@@ -400,10 +400,10 @@ impl Attention {
     ) -> OpResult<(Tensor, Option<Tensor>)> {
         let AttentionInputs { tables, rotates, mask, caches, windowed } = seen;
         let [q, k, v] = self.parts(cx, input)?;
-        // What all three were cut out of is a variable of its own.
+        // The tensor that all three were cut from has a variable of its own.
         let _packed = (!matches!(self.projections, Projections::Apart(_))).then(|| v.clone());
         let mut _cut = None;
-        // What was not rotated is nobody's any more once both are.
+        // The parts that are not rotated are freed once both are rotated.
         let [q, k] = match tables {
             Some(tables) if *rotates && self.keeps => {
                 let [whole, rotated] = cx.within(self.scope, |cx| cx.rotary_with_parts([&q, &k], tables))?;
@@ -466,7 +466,7 @@ impl Attention {
             }
         })?;
         let mut output = self.output.forward(cx, &attended)?;
-        // The variable is given what the layer puts out.
+        // The layer's output replaces it in the variable.
         drop(attended);
         if self.dropouts.place == DropoutPlace::Within {
             output = cx.within(self.scope, |cx| cx.dropout(&output, self.dropouts.residual))?;

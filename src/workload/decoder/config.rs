@@ -1,4 +1,4 @@
-//! A model as a `config.json` of Hugging Face describes it.
+//! A model described by a `config.json` of Hugging Face.
 
 use std::collections::BTreeMap;
 
@@ -25,12 +25,12 @@ use super::style::{Biases, HeadNorms, MlpActivation, NormPlaces, Rotation, Style
 use super::tower::TowerKeys;
 use super::windows::{WindowKeys, given};
 
-/// A `config.json`: its keys are Hugging Face's, and so are the values where one is missing.
+/// A `config.json`: keys are Hugging Face's, and so are the values of missing keys.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct ModelConfig {
     /// The family: `llama`.
     pub model_type: String,
-    /// The language model's own keys, where there is a vision tower beside it.
+    /// The language model's own keys, if there is a vision tower too.
     text_config: Option<Box<Self>>,
     hidden_size: Option<Extent>,
     intermediate_size: Option<Extent>,
@@ -42,7 +42,7 @@ pub struct ModelConfig {
     tie_word_embeddings: Option<bool>,
     rms_norm_eps: Option<f64>,
     rope_theta: Option<f64>,
-    /// GPT-NeoX's word for the same, and for the part of a head that is rotated.
+    /// GPT-NeoX's keys for `rope_theta` and for the rotated part of a head.
     rotary_emb_base: Option<f64>,
     rotary_pct: Option<f64>,
     rope_scaling: Option<Rope>,
@@ -55,28 +55,28 @@ pub struct ModelConfig {
     /// Of attention and MLP alike (ERNIE 4.5).
     use_bias: Option<bool>,
     attention_dropout: Option<f64>,
-    /// Of the output, where it is not meant with the others (Seed-OSS).
+    /// The bias of the output, if `attention_bias` does not cover it (Seed-OSS).
     attention_out_bias: Option<bool>,
     residual_dropout: Option<f64>,
     embedding_dropout: Option<f64>,
-    /// Of both (GPT-NeoX), or of the second alone (StableLM).
+    /// Dropout of attention and MLP outputs (GPT-NeoX), or of the MLP's alone (StableLM).
     hidden_dropout: Option<f64>,
-    /// What GPT-2 and Phi call the other two.
+    /// The names of the dropouts in GPT-2 and Phi.
     embd_pdrop: Option<f64>,
     resid_pdrop: Option<f64>,
     use_parallel_residual: Option<bool>,
-    /// Of queries, keys and values (StableLM).
+    /// Biases of queries, keys and values (StableLM).
     use_qkv_bias: Option<bool>,
-    /// What others call `rms_norm_eps` (StarCoder 2).
+    /// StarCoder 2's key for `rms_norm_eps`.
     norm_epsilon: Option<f64>,
-    /// The same (Nemotron).
+    /// Nemotron's key for the same.
     norm_eps: Option<f64>,
     hidden_activation: Option<String>,
     query_pre_attn_scalar: Option<f64>,
-    /// Given, and then perhaps as none.
+    /// The key is there, perhaps with `null`.
     #[serde(default, deserialize_with = "given")]
     pad_token_id: Option<Option<i64>>,
-    /// Queries, keys and values are kept within it.
+    /// The bound on queries, keys and values.
     clip_qkv: Option<f64>,
     attn_logit_softcapping: Option<f64>,
     final_logit_softcapping: Option<f64>,
@@ -88,12 +88,12 @@ pub struct ModelConfig {
     attention_multiplier: Option<f64>,
     residual_multiplier: Option<f64>,
     logits_scaling: Option<f64>,
-    /// Of queries, keys and values (Qwen1.5-MoE).
+    /// Biases of queries, keys and values (Qwen1.5-MoE).
     qkv_bias: Option<bool>,
     layer_norm_eps: Option<f64>,
     logit_scale: Option<f64>,
     use_qk_norm: Option<bool>,
-    /// Of heads; StableLM's have a weight each.
+    /// Norms of heads; StableLM has a weight for each.
     qk_layernorm: Option<bool>,
     /// The type of its weights: `bfloat16`, `float16` or `float32`.
     #[serde(alias = "torch_dtype")]
@@ -116,10 +116,10 @@ pub struct ModelConfig {
 }
 
 impl ModelConfig {
-    /// The sizes of the model that it describes, for samples of `seq` positions; `layers` and `vocab` replace its own.
+    /// The sizes of the model for samples of `seq` positions; `layers` and `vocab` replace the file's own.
     ///
     /// # Errors
-    /// A sentence: the key that asks for something that is not there, and what it may be.
+    /// A sentence: the key that asks for something unsupported, and the values it may have.
     pub fn sizes(&self, seq: Extent, layers: Option<Repeats>, vocab: Option<Extent>) -> Result<DecoderSizes, String> {
         let family = self.family()?;
         if let Some(text) = &self.text_config {
@@ -200,13 +200,13 @@ impl ModelConfig {
         })
     }
 
-    /// Its attention has sinks, which transformers knows op by op alone: no kernel of SDPA has them.
+    /// Whether its attention has sinks, which transformers only supports op by op: no SDPA kernel takes them.
     #[must_use]
     pub fn attends_eagerly(&self) -> bool {
         self.family().is_ok_and(|family| family.style.sinks)
     }
 
-    /// Positions that have embeddings of their own, where they do.
+    /// The number of positions with learned embeddings, if the model has them.
     #[must_use]
     pub fn learned_positions(&self) -> Option<usize> {
         match self.family().ok()?.name {
@@ -217,7 +217,7 @@ impl ModelConfig {
         }
     }
 
-    /// The token whose embedding learns nothing; those of GPT-2 and GPT-NeoX learn all.
+    /// The token whose embedding gets no gradient; GPT-2 and GPT-NeoX train all embeddings.
     fn padding(&self, family: &Family) -> Option<usize> {
         let all_learn = [Names::GPT2, Names::NEOX].contains(&family.style.names);
         let token = self.pad_token_id.unwrap_or(family.padding).filter(|_| !all_learn);
@@ -242,21 +242,21 @@ impl ModelConfig {
     }
 
     fn family(&self) -> Result<&'static Family, String> {
-        // `AutoModelForCausalLM` makes Gemma 3 with its vision tower, `AutoModelForImageTextToText` Mistral 3 too.
+        // `AutoModelForCausalLM` makes Gemma 3 with its vision tower, `AutoModelForImageTextToText` does so for Mistral 3 too.
         if let Some(text) = &self.text_config {
             if TowerKeys::knows(&self.model_type) {
                 return text.family();
             }
             return Err(Self::no_tower(&self.model_type, &text.model_type));
         }
-        // As `AutoConfig` has it.
+        // The mapping of `AutoConfig`.
         match &*self.model_type {
             "mistral" if self.windows.layer_types.is_some() => Family::named("ministral"),
             name => Family::named(name),
         }
     }
 
-    /// What is said of a file of a family that is not there, whatever else it holds.
+    /// The message for a file of an unsupported family, with any other content.
     #[must_use]
     pub fn unknown_family(text: &str) -> Option<String> {
         #[derive(Deserialize)]
@@ -274,7 +274,7 @@ impl ModelConfig {
         }
     }
 
-    /// What is said of a family with a tower that is not there, whose `text_config` is of type `text`.
+    /// The message for a family with an unsupported tower, whose `text_config` has type `text`.
     fn no_tower(model_type: &str, text: &str) -> String {
         match Family::named(text) {
             Ok(_) => format!(
@@ -301,7 +301,7 @@ impl ModelConfig {
     }
 
     fn dropouts(&self, family: &Family) -> Result<Dropouts, String> {
-        // The first that is given.
+        // The first key that is given.
         let share = |keys: &[(&str, Option<f64>)], own: f64| {
             let given = keys.iter().find_map(|(key, share)| Some((key, (*share)?)));
             match given {
@@ -348,7 +348,7 @@ impl ModelConfig {
         };
         let (on, meant) = family.attention_bias;
         let everywhere = self.use_bias.unwrap_or(family.name == "starcoder2");
-        // Qwen2 has its own biases, whatever it says.
+        // Qwen2 always has its own biases.
         let biases = match family.style.biases {
             Biases::Inputs if self.qkv_bias == Some(false) => Biases::None,
             Biases::None if everywhere => Biases::All,
@@ -358,7 +358,7 @@ impl ModelConfig {
             own => own,
         };
         let mlp_biases = self.mlp_bias == Some(true) || everywhere || family.style.mlp_biases;
-        // Gemma's files of the first day say so.
+        // The first published files of Gemma have this value.
         let asks = family.own_keys.contains(&"gelu") && self.hidden_act.as_deref() == Some("gelu");
         let activation = if asks { MlpActivation::Gelu } else { family.style.activation };
         let places = match family.style.places {
@@ -388,7 +388,7 @@ impl ModelConfig {
         if !family.own_keys.contains(&"no_rope_layers") {
             return Ok(LayerPattern::NONE);
         }
-        // A 1 in the list is a layer that is rotated.
+        // A 1 in the list marks a layer that is rotated.
         let layers: Vec<_> = match &self.no_rope_layers {
             Some(layers) => layers.iter().map(|&rotated| rotated == 0).collect(),
             None => {
@@ -402,22 +402,22 @@ impl ModelConfig {
     /// How its linear layers are quantised, where they are.
     ///
     /// # Errors
-    /// A sentence: the key of its `quantization_config` that asks for something that is not there.
+    /// A sentence: the key of its `quantization_config` that asks for something unsupported.
     pub fn quantization(&self) -> Result<Option<Quantization>, String> {
         let read = self.quantization_config.as_ref().filter(|_| !self.comes_dequantized());
         let quantization = read.map(BitsAndBytesConfig::quantization).transpose();
         quantization.map_err(|why| format!("quantization_config: {why}"))
     }
 
-    /// Files have its experts in MXFP4, in which nothing is trained: it is loaded in 16 bits (`Mxfp4Config(dequantize=True)`).
+    /// Files have the experts in MXFP4, which can't be trained: they are loaded in 16 bits (`Mxfp4Config(dequantize=True)`).
     fn comes_dequantized(&self) -> bool {
         let packed = self.quantization_config.as_ref().is_some_and(BitsAndBytesConfig::is_mxfp4);
         packed && self.family().is_ok_and(|family| family.name == "gpt_oss")
     }
 
-    /// What it says of rotations.
+    /// The keys about rotations.
     fn rotations(&self) -> RopeKeys<'_> {
-        // Others have the key and do not read it.
+        // Other families have the key but don't read it.
         let reads = self.model_type == "gpt_neox";
         RopeKeys {
             parameters: self.rope_parameters.as_ref(),
@@ -442,7 +442,7 @@ impl ModelConfig {
 
     fn refuse_what_is_not_there(&self, family: &Family) -> Result<(), String> {
         let missing = |key: &str, what: &str| Err(format!("{key} asks for {what}, which is not there; leave it out"));
-        // The older key of Gemma 2 and 3 says something else and is not read.
+        // The older key of Gemma 2 and 3 has another value and is not read.
         let newer = family.own_keys.contains(&"hidden_activation");
         let given = match family.name {
             "gpt2" | "opt" => &self.gpt2.activation_function,
@@ -514,7 +514,7 @@ impl ModelConfig {
         self.refuse_unread(missing)
     }
 
-    /// Refuses a key that is `missing`, or that nobody reads and that says something.
+    /// Refuses a key that is `missing` here, or a key that is not read but would change the model.
     fn refuse_unread(&self, missing: Option<&str>) -> Result<(), String> {
         let asks = |(key, value): &(&String, &Unread)| !HARMLESS.contains(&key.as_str()) && !value.is_off();
         match missing.or_else(|| self.rest.iter().find(asks).map(|(key, _)| key.as_str())) {
@@ -524,7 +524,7 @@ impl ModelConfig {
     }
 }
 
-/// A size, or the family's where it is left out.
+/// A size, or the family's default if it is left out.
 fn needed(key: &str, given: Option<Extent>, own: Option<usize>) -> Result<usize, String> {
     given.map(Extent::get).or(own).ok_or_else(|| format!("{key} is missing; a config.json of this family has it"))
 }

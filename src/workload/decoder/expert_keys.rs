@@ -1,4 +1,4 @@
-//! How a `config.json` says which experts its layers have.
+//! The keys of a `config.json` for the experts of its layers.
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
@@ -14,7 +14,7 @@ use super::sizes::ExpertSizes;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub(super) struct ExpertKeys {
     num_experts: Option<Extent>,
-    /// Mixtral's word for the same; none where there are none (Granite 4).
+    /// Mixtral's key for the same; 0 means no experts (Granite 4).
     #[serde(default, deserialize_with = "or_none")]
     num_local_experts: Option<Option<Extent>>,
     #[serde(default, deserialize_with = "or_none")]
@@ -24,9 +24,9 @@ pub(super) struct ExpertKeys {
     norm_topk_prob: Option<bool>,
     decoder_sparse_step: Option<usize>,
     mlp_only_layers: Option<Vec<usize>>,
-    /// What families whose experts are in groups call `num_experts`.
+    /// The key for `num_experts` in families with groups of experts.
     n_routed_experts: Option<Extent>,
-    /// Experts that see every position, which are one.
+    /// Number of shared experts, which see every position; they are built as one.
     n_shared_experts: Option<Extent>,
     n_group: Option<Extent>,
     topk_group: Option<Extent>,
@@ -36,7 +36,7 @@ pub(super) struct ExpertKeys {
 }
 
 impl ExpertKeys {
-    /// Those that are there and mean nothing elsewhere.
+    /// The keys that are given and that other families don't have.
     pub fn asked(&self) -> [(&'static str, bool); 14] {
         [
             ("num_experts", self.num_experts.is_some()),
@@ -56,12 +56,12 @@ impl ExpertKeys {
         ]
     }
 
-    /// It says that there are no experts.
+    /// Whether it says that there are no experts.
     pub const fn are_none(&self) -> bool {
         matches!(self.num_local_experts, Some(None))
     }
 
-    /// The experts of so many `layers`; `hidden` is the width of an MLP.
+    /// The experts of a model with this many `layers`; `hidden` is the width of an MLP.
     pub fn sizes(
         &self,
         family: &Family,
@@ -101,7 +101,7 @@ impl ExpertKeys {
         Ok(Some(ExpertSizes { count, hidden, rule, router_first, sigmoid, shared, clamped, layers }))
     }
 
-    /// The groups that `count` experts are in, of which each position goes to `chosen`.
+    /// The rule for `count` groups of experts, `chosen` of which each position may use.
     fn in_groups(&self, own: SigmoidRule, [count, chosen]: [usize; 2]) -> Result<SigmoidRule, String> {
         let groups = self.n_group.map_or(own.groups, Extent::get);
         let chosen_groups = self.topk_group.map_or(own.chosen_groups, Extent::get);
@@ -122,7 +122,7 @@ impl ExpertKeys {
     }
 }
 
-/// A size that is there, and perhaps 0.
+/// A size that is given, perhaps as 0.
 fn or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<Extent>>, D::Error> {
     let size = |number: i64| match number {
         0 => Ok(None),

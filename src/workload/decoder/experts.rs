@@ -1,4 +1,4 @@
-//! A mixture of experts in the place of an MLP, as transformers builds Mixtral, OLMoE, Qwen2-MoE, Qwen3-MoE, GLM-4.5 and gpt-oss.
+//! A mixture of experts in place of an MLP, as transformers builds Mixtral, OLMoE, Qwen2-MoE, Qwen3-MoE, GLM-4.5 and gpt-oss.
 
 use vramlab_device::DType;
 use vramlab_model::NameId;
@@ -13,25 +13,25 @@ use super::sizes::ExpertSizes;
 /// A router, and the experts that it sends positions to.
 pub(super) struct SparseMlp {
     scope: NameId,
-    /// Of the experts, which are one module.
+    /// The name of the experts, which are one module.
     experts: NameId,
     router: Linear,
-    /// Gates and what they let through, of all experts, and the way back.
+    /// Gate and up matrices of all experts, and their down matrices.
     weights: [Tensor; 2],
-    /// Their biases, where they have some and gates are clamped.
+    /// Their biases, if they have any and the gates are clamped.
     biases: Option<[Tensor; 2]>,
-    /// Ranks have some hidden values of each.
+    /// Each rank has some hidden values of every expert.
     parts: bool,
     rule: RouterRule,
-    /// How a sigmoid weighs experts, and what is added where they are chosen.
+    /// The rule of a router by sigmoid, and the correction that is added for the choice.
     sigmoid: Option<(SigmoidRule, Tensor)>,
     shared: Option<SharedExpert>,
 }
 
-/// An expert that sees every position, and how much of it each gets.
+/// An expert that sees every position, and the share of its output that each position gets.
 struct SharedExpert {
     mlp: GatedMlp,
-    /// None where each gets all of it.
+    /// `None` if each position gets all of it.
     gate: Option<Adaptable>,
 }
 
@@ -71,7 +71,7 @@ impl SparseMlp {
         Ok(Self { scope, experts, router, weights, biases, parts, rule, sigmoid, shared })
     }
 
-    /// Puts adapters beside its linear layers, which experts with a router are not.
+    /// Puts adapters on its linear layers; routed experts have none.
     pub fn adapt(&mut self, cx: &mut Context, all: &mut Parameters, name: &str, lora: Lora) -> OpResult<()> {
         let Some(SharedExpert { mlp, gate: Some(gate) }) = &mut self.shared else { return Ok(()) };
         mlp.adapt(cx, all, &format!("{name}.shared_expert"), lora)?;
@@ -88,7 +88,7 @@ impl SharedExpert {
         Ok(Self { mlp, gate })
     }
 
-    /// The share that each position gets of what it `made`, beside what the other experts did.
+    /// The sum of the shared expert's output `made`, with its gate, and the output of the other experts.
     fn added(&self, cx: &mut Context, scope: NameId, rows: &Tensor, made: Tensor, others: &Tensor) -> OpResult<Tensor> {
         let Some(gate) = &self.gate else { return cx.within(scope, |cx| cx.add(others, &made)) };
         let gates = {
@@ -102,7 +102,7 @@ impl SharedExpert {
 }
 
 impl SparseMlp {
-    /// The output, and what else its caller gets: the shares of experts, where they are clamped.
+    /// The output, and what its caller gets besides: the shares of experts if they are clamped.
     pub fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<(Tensor, Option<Tensor>)> {
         if let (Some((sigmoid, correction)), Some(shared)) = (&self.sigmoid, &self.shared) {
             let routes = {
@@ -131,7 +131,7 @@ impl SparseMlp {
             cx.put_out(self.scope, &output);
             return Ok((output, None));
         };
-        // All of them are given rows, whatever batch they are of.
+        // All experts get rows, without a batch dimension.
         let rows = cx.as_matrix(input);
         let made = shared.mlp.forward(cx, &rows)?;
         let (others, _routes) = self.routed(cx, &rows)?;
@@ -141,7 +141,7 @@ impl SparseMlp {
         Ok((output, None))
     }
 
-    /// What the experts make that the router sends positions to, and its variables.
+    /// The output of the routed experts, and the router's variables.
     fn routed(&self, cx: &mut Context, input: &Tensor) -> OpResult<(Tensor, Routes)> {
         let logits = {
             let rows = cx.as_rows(input);
@@ -150,13 +150,13 @@ impl SparseMlp {
         self.sent(cx, input, logits)
     }
 
-    /// The same with the logits of the router.
+    /// The same with given logits of the router.
     fn sent(&self, cx: &mut Context, input: &Tensor, logits: Tensor) -> OpResult<(Tensor, Routes)> {
         let routes = cx.within(self.scope, |cx| cx.routes(logits, self.rule, input.dtype()))?;
         Ok((self.by_experts(cx, input, &routes)?, routes))
     }
 
-    /// What the experts make that `routes` lead to.
+    /// The output of the experts that `routes` lead to.
     fn by_experts(&self, cx: &mut Context, input: &Tensor, routes: &Routes) -> OpResult<Tensor> {
         let [gate_up, down] = &self.weights;
         cx.module(self.experts, |cx| match &self.biases {

@@ -1,4 +1,4 @@
-//! The families of decoders: what each has, and its values where a `config.json` leaves a key out.
+//! The families of decoders: the properties of each, and its defaults for keys that a `config.json` leaves out.
 
 use vramlab_train::SigmoidRule;
 
@@ -13,10 +13,10 @@ use super::style::{
 };
 
 impl Family {
-    /// The one of a `model_type`.
+    /// The family of a `model_type`.
     ///
     /// # Errors
-    /// A sentence: it is not there.
+    /// A sentence: the family is not supported.
     pub fn named(name: &str) -> Result<&'static Self, String> {
         FAMILIES.iter().find(|family| family.name == name).ok_or_else(|| {
             let known = Self::known();
@@ -26,7 +26,7 @@ impl Family {
         })
     }
 
-    /// Every `model_type` that is there.
+    /// Every supported `model_type`.
     pub fn known() -> String {
         let mut known: Vec<_> = FAMILIES.iter().map(|family| family.name).chain(["gemma3", "mistral3"]).collect();
         known.sort_unstable();
@@ -34,7 +34,7 @@ impl Family {
     }
 }
 
-/// What experts mostly are.
+/// The usual properties of experts.
 const EXPERTS: OwnExperts = OwnExperts {
     count: 8,
     chosen: 2,
@@ -98,16 +98,16 @@ const LLAMA: Family = Family {
 /// Llama's plan, and the table of tokens.
 const WITH_TABLE: TensorPlan = TensorPlan { table: true, ..TensorPlan::LLAMA };
 
-/// Llama's, and norms of heads.
+/// Llama's plan with norms of heads.
 const WITH_NORMS: TensorPlan = TensorPlan { norms: true, ..TensorPlan::LLAMA };
 
-/// None.
+/// No plan.
 const NO_PLAN: TensorPlan = TensorPlan { none: true, ..TensorPlan::LLAMA };
 
 /// The keys of Granite's multipliers.
 const MULTIPLIED: [&str; 4] = ["attention_multiplier", "embedding_multiplier", "logits_scaling", "residual_multiplier"];
 
-/// Those and the keys of its experts.
+/// Granite's multipliers and the keys of its experts.
 const GRANITE_EXPERTS: [&str; 6] =
     [MULTIPLIED[0], MULTIPLIED[1], MULTIPLIED[2], MULTIPLIED[3], "num_experts_per_tok", "num_local_experts"];
 

@@ -1,4 +1,4 @@
-//! What the families of decoders differ in, by the `model_type` of a `config.json`.
+//! The differences between families of decoders, by the `model_type` of a `config.json`.
 
 use super::style::{Biases, Rotation, Style};
 use vramlab_train::SigmoidRule;
@@ -8,39 +8,39 @@ pub(super) struct Family {
     /// Its `model_type`.
     pub name: &'static str,
     pub style: Style,
-    /// Whether `attention_bias` is on where a file leaves it out, and which biases it means.
+    /// Whether `attention_bias` is on if a file leaves it out, and which biases it covers.
     pub attention_bias: (bool, Biases),
-    /// Tokens that it knows, where a file may leave that out.
+    /// Size of the vocabulary, if a file may leave that out.
     pub vocab: Option<usize>,
-    /// Heads of queries, where a file may.
+    /// Heads of queries, if a file may leave that out.
     pub heads: Option<usize>,
-    /// Heads of keys; as many as of queries where there is no number.
+    /// Heads of keys; `None`: as many as of queries.
     pub kv_heads: Option<usize>,
-    /// Elements of a head; the width over the heads where there is no number.
+    /// Elements of a head; `None`: the width divided by the heads.
     pub head_size: Option<usize>,
     pub tied: bool,
     pub eps: f64,
     pub theta: f64,
-    /// That of layers with a window, where these have frequencies of their own.
+    /// The theta of layers with a window, if these have their own frequencies.
     pub local_theta: Option<f64>,
     /// The part of a head that is rotated.
     pub rotated: f64,
     pub padding: Option<i64>,
-    /// The shares of attention's weights and of what is added to the residual stream that are left out, where a file leaves that out.
+    /// The default dropout of attention's weights and of the additions to the residual stream.
     pub dropout: f64,
-    /// What gates go through.
+    /// The activation of gates.
     pub activation: &'static str,
     /// Which layers have a window.
     pub windows: WindowRule,
-    /// Queries and keys are rotated where a window is, unless a file says that there are no windows.
+    /// Only layers with a window rotate queries and keys, unless a file says that there are no windows.
     pub turns_in_windows: bool,
     pub experts: Option<OwnExperts>,
-    /// Keys that it reads and most others do not.
+    /// Keys that this family reads and most others do not.
     pub own_keys: &'static [&'static str],
 }
 
 impl Family {
-    /// Its frequencies reach further where a file says nothing of them.
+    /// Whether its frequencies are stretched by YaRN by default.
     pub(super) const fn rotation_is_yarn(&self) -> bool {
         matches!(self.style.rotation, Rotation::Halves)
     }
@@ -53,48 +53,48 @@ pub(super) struct OwnExperts {
     pub count: usize,
     /// How many of them a position goes to.
     pub chosen: usize,
-    /// Hidden values of one; those of an MLP where there is no number.
+    /// Hidden values of an expert; `None`: those of an MLP.
     pub hidden: Option<usize>,
-    /// Shares add up to 1, whatever the config says.
+    /// Shares always add up to 1, whatever the config says.
     pub normalises: bool,
     /// Shares are cast back to the type of the logits.
     pub narrows: bool,
     /// Logits are cast to f32 first, and shares back.
     pub widens: bool,
-    /// Softmax is of the chosen alone.
+    /// Softmax covers the chosen experts only.
     pub of_chosen: bool,
     /// The router is made first.
     pub router_first: bool,
-    /// Experts are weighed by a sigmoid and looked for in groups, as many as these where a file says nothing of them.
+    /// Experts are weighed by a sigmoid and chosen in groups; this rule is the default.
     pub sigmoid: Option<SigmoidRule>,
-    /// Layers that have an MLP before those with experts, where a file leaves that out.
+    /// Layers with an MLP before those with experts, if a file leaves that out.
     pub dense: usize,
-    /// Hidden values of one more that sees every position.
+    /// Hidden values of a shared expert, which sees every position.
     pub shared: Option<usize>,
-    /// They have biases and clamped gates.
+    /// The experts have biases and clamped gates.
     pub clamped: bool,
 }
 
 /// How a family tells which layers have a sliding window.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum WindowRule {
-    /// It knows none.
+    /// No layer has one.
     Never,
-    /// All of them, where a window is given.
+    /// All layers, if a window is given.
     All,
-    /// All of them, `layer_types` aside, in a window of 4,096 positions unless another is given.
+    /// All layers unless `layer_types` says otherwise, with a window of 4,096 positions by default.
     AllOrListed,
-    /// All of them, in a window of 4,096 positions unless another is given, where `use_sliding_window` says so.
+    /// All layers if `use_sliding_window` is set, with a window of 4,096 positions by default.
     AllWhereAsked,
-    /// All but every so many, `layer_types` aside, in a window of 4,096 positions unless another is given.
+    /// All layers but every n-th unless `layer_types` says otherwise, with a window of 4,096 positions by default.
     AllButEvery(usize),
-    /// The same, and none where the window is none.
+    /// As `AllButEvery`, but no layer if the window is given as none.
     AllButEveryUnlessNone(usize),
-    /// Those behind `max_window_layers`, `layer_types` aside, where `use_sliding_window` says so.
+    /// Layers after the first `max_window_layers` unless `layer_types` says otherwise, if `use_sliding_window` is set.
     Late,
-    /// Every second one up to `max_window_layers`, `layer_types` aside, where `use_sliding_window` says so; else the mask of a window of
-    /// no positions is made for none.
+    /// Every second layer up to `max_window_layers` unless `layer_types` says otherwise, if `use_sliding_window` is set; else no
+    /// layer, but a mask with a window of no positions is still made.
     Early,
-    /// Those that are not rotated, `layer_types` aside, where `use_sliding_window` says so.
+    /// Layers that are not rotated unless `layer_types` says otherwise, if `use_sliding_window` is set.
     Unrotated,
 }

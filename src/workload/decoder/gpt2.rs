@@ -1,10 +1,10 @@
-//! The keys of GPT-2's `config.json`, whose sizes have names of their own.
+//! The keys of GPT-2's `config.json`, which has its own names for sizes.
 
 use serde::Deserialize;
 
 use super::super::bounds::{Extent, Repeats};
 
-/// What only GPT-2 says.
+/// Keys of GPT-2 alone.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(super) struct Gpt2Keys {
     /// `hidden_size`.
@@ -19,22 +19,22 @@ pub(super) struct Gpt2Keys {
     pub n_inner: Option<Extent>,
     /// `attention_dropout`.
     pub attn_pdrop: Option<f64>,
-    /// `hidden_act`, which others have beside that and do not read.
+    /// `hidden_act`; other families have this key too but don't read it.
     pub activation_function: Option<String>,
-    /// `layer_norm_eps`, likewise.
+    /// `layer_norm_eps`; the same holds.
     pub layer_norm_epsilon: Option<f64>,
     scale_attn_weights: Option<bool>,
     add_cross_attention: Option<bool>,
 }
 
 impl Gpt2Keys {
-    /// Those that GPT-2 reads.
+    /// The keys that GPT-2 reads.
     pub const OWN: &[&str] =
         &["attn_pdrop", "embd_pdrop", "n_embd", "n_head", "n_inner", "n_layer", "n_positions", "resid_pdrop"];
-    /// Positions that have embeddings where it is left out.
+    /// The default number of positions with embeddings.
     const POSITIONS: usize = 1024;
 
-    /// Those that are there and mean nothing elsewhere.
+    /// The keys that are given and that other families don't read.
     pub fn asked(&self) -> [(&'static str, bool); 6] {
         [
             ("attn_pdrop", self.attn_pdrop.is_some()),
@@ -46,13 +46,13 @@ impl Gpt2Keys {
         ]
     }
 
-    /// The one that asks GPT-2 for what is not there.
+    /// The key that asks GPT-2 for something unsupported.
     pub fn missing(&self) -> Option<&'static str> {
         let cross = (self.add_cross_attention == Some(true)).then_some("add_cross_attention");
         cross.or((self.scale_attn_weights == Some(false)).then_some("scale_attn_weights"))
     }
 
-    /// Positions that have embeddings; `max_position_embeddings` is another word for them.
+    /// Number of positions with embeddings; `max_position_embeddings` is another key for it.
     pub fn positions(&self, most: Option<f64>) -> usize {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positions of a sample")]
         let own = most.map_or(Self::POSITIONS, |most| most as usize);

@@ -1,15 +1,15 @@
-//! The keys of Granite 4's `config.json` whose layers all attend (`granitemoehybrid`).
+//! The keys of Granite 4's `config.json` (`granitemoehybrid`) for models with attention in every layer.
 
 use serde::Deserialize;
 
 use super::super::bounds::Extent;
 
-/// What only Granite 4 says.
+/// Keys of Granite 4 alone.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub(super) struct Granite4Keys {
-    /// What others call `intermediate_size`, which is that of experts here.
+    /// The MLP's `intermediate_size`; that key is the size of experts here.
     shared_intermediate_size: Option<Extent>,
-    /// Others have it and do not read it.
+    /// Other families have this key but don't read it.
     position_embedding_type: Option<String>,
 }
 
@@ -19,12 +19,12 @@ impl Granite4Keys {
         self.shared_intermediate_size.map_or(1024, Extent::get)
     }
 
-    /// Queries and keys are rotated.
+    /// Whether queries and keys are rotated.
     pub fn rotates(&self) -> bool {
         self.position_embedding_type.as_deref() == Some("rope")
     }
 
-    /// Layers that keep a state, of which a file says what `types` they are, and experts, which may be `none`.
+    /// Refuses layers that keep a state, according to the file's `types`, and experts, unless there are `none`.
     pub fn refuse_what_is_not_there(&self, types: Option<&[String]>, none: bool) -> Result<(), String> {
         let attends = |kind: &String| matches!(&**kind, "attention" | "full_attention");
         match types.map(|types| types.iter().find(|kind| !attends(kind))) {

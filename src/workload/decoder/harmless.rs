@@ -1,4 +1,4 @@
-//! Keys of a `config.json` that nobody here reads, whatever they say.
+//! Keys of a `config.json` that are ignored here.
 
 /// Keys that change neither memory nor arithmetic of a training step.
 pub(super) const HARMLESS: [&str; 122] = [

@@ -1,4 +1,4 @@
-//! Norms of heads that have a weight each (StableLM).
+//! Norms with a separate weight for each head (StableLM).
 
 use vramlab_model::NameId;
 use vramlab_train::{Context, OpResult, Tensor};
@@ -25,7 +25,7 @@ impl NormsOfHeads {
         Ok(Self { scope: cx.memory().name(name), weights, eps })
     }
 
-    /// Of heads (batch, heads, rows, head size), which go when their norms are there.
+    /// Normalises heads (batch, heads, rows, head size), which are freed after that.
     pub fn forward(&self, cx: &mut Context, heads: Tensor) -> OpResult<Tensor> {
         #[expect(clippy::cast_possible_truncation, reason = "f32 as the kernel wants it")]
         let eps = self.eps as f32;

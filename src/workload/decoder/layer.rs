@@ -1,4 +1,4 @@
-//! A layer of a decoder, with the variables of transformers' own: what they hold lives as long.
+//! A layer of a decoder, with the variables of transformers' own, which keep their tensors alive as long.
 
 use std::rc::Rc;
 
@@ -23,23 +23,23 @@ pub(super) struct DecoderLayer {
     scope: NameId,
     attention: Attention,
     mlp: Mlp,
-    /// Before attention and the MLP, which stand side by side.
+    /// Before attention and the MLP, which run side by side.
     once: Option<Norm>,
     /// Before attention and before the MLP.
     before: Option<[Norm; 2]>,
-    /// Behind attention and behind the MLP.
+    /// After attention and after the MLP.
     behind: Option<[Norm; 2]>,
-    /// What both add is multiplied by it, where it is.
+    /// The factor on what attention and the MLP add, if there is one.
     multiplier: Option<f64>,
-    /// The MLP is given what goes into the layer, not what attention made of it.
+    /// The MLP gets the layer's input, not the output of attention.
     beside: bool,
-    /// What attention and the MLP put out is added to each other first.
+    /// The outputs of attention and MLP are added to each other first.
     pairs: bool,
-    /// The shares of what attention and the MLP returned that are left out.
+    /// The shares that dropout leaves out of the outputs of attention and MLP.
     dropouts: [f64; 2],
-    /// What lives to the end.
+    /// Which tensors live to the end of the layer.
     kept: LayerLocals,
-    /// The MLP is no module of its own: what goes into it is nobody's variable.
+    /// The MLP is no module of its own: no variable holds its input.
     inline: bool,
 }
 
@@ -116,7 +116,7 @@ impl DecoderLayer {
         })
     }
 
-    /// Puts adapters beside its layers, in the order in which it has them.
+    /// Puts adapters on its linear layers, in the layer's order.
     pub fn adapt(
         &mut self,
         cx: &mut Context,
@@ -134,12 +134,12 @@ impl DecoderLayer {
         if first { Ok(()) } else { self.mlp.adapt(cx, all, &mlp, lora) }
     }
 
-    /// What a part of the layer returned, without a share of it.
+    /// The output of a part of the layer after dropout.
     fn dropped(&self, cx: &mut Context, made: Tensor, share: f64) -> OpResult<Tensor> {
         cx.within(self.scope, |cx| cx.dropout(&made, share))
     }
 
-    /// The residual stream with what a part of the layer adds.
+    /// The residual stream plus the output of a part of the layer.
     fn add(&self, cx: &mut Context, stream: &Tensor, added: &Tensor) -> OpResult<Tensor> {
         cx.within(self.scope, |cx| match self.multiplier {
             Some(factor) => {
@@ -151,11 +151,11 @@ impl DecoderLayer {
     }
 }
 
-/// One call of a layer, which holds its arguments as long as a checkpoint may repeat it.
+/// One call of a layer; it holds its arguments as long as a checkpoint may run it again.
 pub(super) struct Call {
     pub layer: Rc<DecoderLayer>,
     pub seen: AttentionInputs,
-    /// Handed to every layer, and read by none.
+    /// Passed to every layer, and never read.
     pub _positions: Option<Tensor>,
 }
 
@@ -206,7 +206,7 @@ impl Repeatable for Call {
             Some(norm) => norm.forward(cx, input),
             None => Ok(input.clone()),
         };
-        // What a norm was made of goes when it is there.
+        // The input of a norm is freed after it.
         let then = |cx: &mut Context, norm: Option<&Norm>, made: Tensor| match norm {
             Some(norm) => norm.forward(cx, &made),
             None => Ok(made),
@@ -223,7 +223,7 @@ impl Repeatable for Call {
             let normalised = normalised.filter(|_| *kept == LayerLocals::Attention);
             (x, weights, kept.outputs().then_some((normalised, attended)))
         };
-        // Where the MLP is no module of its own, it is made of rows, and so is what it is added to (OPT).
+        // If the MLP is no module of its own, it works on rows, and so does the addition (OPT).
         let of_layer = x.shape();
         let x = if self.layer.inline { cx.view(&x, Shape::new(&[of_layer.rows(), of_layer.last()])) } else { x };
         let (output, _kept_too) = {
@@ -232,7 +232,7 @@ impl Repeatable for Call {
                 let held = (!self.layer.inline).then(|| normalised.clone());
                 (mlp.forward(cx, normalised)?, held.filter(|_| *kept == LayerLocals::Outputs))
             };
-            // What comes with it takes the name of what came with attention's.
+            // The MLP's extra output takes over the variable of attention's.
             weights = beside.or(weights);
             let y = self.layer.dropped(cx, y, of_mlp)?;
             let y = then(cx, behind_mlp, y)?;

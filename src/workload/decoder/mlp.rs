@@ -1,4 +1,4 @@
-//! What stands behind attention in a layer.
+//! The part of a layer after attention.
 
 use std::rc::Rc;
 
@@ -12,10 +12,10 @@ use super::experts::SparseMlp;
 use super::sizes::{DecoderSizes, DropoutPlace};
 use super::style::{LayerFusion, MlpActivation, Style};
 
-/// An MLP, or experts in its place.
+/// An MLP, or experts in place of one.
 pub(super) struct Mlp {
     kind: MlpKind,
-    /// The share of what it makes that is left out.
+    /// The share of its output that dropout leaves out.
     dropout: f64,
 }
 
@@ -35,7 +35,7 @@ struct PlainMlp {
 }
 
 impl Mlp {
-    /// That of a layer.
+    /// The MLP of a layer.
     pub fn make(
         cx: &mut Context,
         all: &mut Parameters,
@@ -61,7 +61,7 @@ impl Mlp {
         Ok(Self { kind, dropout })
     }
 
-    /// The output, and what else the layer gets, which it holds to its end.
+    /// The output, and a second tensor that the layer holds to its end.
     pub fn forward(&self, cx: &mut Context, input: Tensor) -> OpResult<(Tensor, Option<Tensor>)> {
         let (output, beside) = match &self.kind {
             MlpKind::Gated(mlp) => (whole_or_tiled(cx, mlp, &input)?, None),
@@ -76,7 +76,7 @@ impl Mlp {
         Ok((cx.dropout(&output, self.dropout)?, beside))
     }
 
-    /// Puts adapters beside its linear layers.
+    /// Puts adapters on its linear layers.
     pub fn adapt(&mut self, cx: &mut Context, all: &mut Parameters, name: &str, lora: Lora) -> OpResult<()> {
         match &mut self.kind {
             MlpKind::Gated(mlp) => owned(mlp)?.adapt(cx, all, name, lora),
@@ -91,7 +91,7 @@ impl Mlp {
     }
 }
 
-/// An MLP that is being built, which no graph holds yet.
+/// An MLP under construction, which no graph holds yet.
 fn owned<T>(mlp: &mut Rc<T>) -> OpResult<&mut T> {
     Rc::get_mut(mlp).ok_or_else(|| TrainError::Workload("adapters come before the first step".to_owned()).into())
 }
@@ -125,7 +125,7 @@ impl PlainMlp {
 }
 
 impl PlainMlp {
-    /// What it makes of `input`, which goes behind the first layer where nobody else has it.
+    /// The output for `input`, which is freed after the first layer if it has no other owner.
     fn run(&self, cx: &mut Context, input: Tensor) -> OpResult<Tensor> {
         let activated = {
             let hidden = self.first.forward(cx, &input)?;

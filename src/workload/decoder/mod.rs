@@ -1,4 +1,4 @@
-//! Decoders that people fine-tune: Llama and its kin, as transformers builds and trains them.
+//! Decoders for fine-tuning: Llama and similar models, as transformers builds and trains them.
 
 mod attention;
 mod config;
@@ -62,10 +62,10 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder that reads `data`; `seed` decides what is random in it.
+    /// A decoder trained on `data`; `seed` decides everything random in it.
     ///
     /// # Errors
-    /// [`TrainError::Workload`]: which size makes no model, or which text it can't learn from.
+    /// [`TrainError::Workload`]: a size with which there is no model, or a text that it can't learn from.
     pub fn new(name: &str, sizes: DecoderSizes, data: Data, seed: u64) -> Result<Self, TrainError> {
         let refused = |text: String| Err(TrainError::Workload(text));
         let DecoderSizes { heads, kv_heads, head_size, vocab, .. } = sizes;
@@ -118,7 +118,7 @@ impl Decoder {
 }
 
 impl Decoder {
-    /// The ranks that load a part of each matrix, where they do: models whose plan (`tp_plan="auto"` of transformers) is Llama's.
+    /// The ranks that load a part of each matrix, if they do: for models whose plan (`tp_plan="auto"` of transformers) is Llama's.
     fn parts(&self, cx: &Context) -> OpResult<Option<World>> {
         let Some(world) = cx.tensor_world() else { return Ok(None) };
         let DecoderSizes { style, heads, kv_heads, .. } = self.sizes;
@@ -133,7 +133,7 @@ impl Decoder {
             HeadNorms::Each | HeadNorms::EachBehindValues | HeadNorms::Turned => style.plan.norms,
             HeadNorms::Together => style.plan.attention == TensorPair::Gathered,
         };
-        // A table of its own is split too where the plan has it.
+        // An untied table is split too if the plan has it.
         let table = self.sizes.tied || !style.plan.table;
         if style.plan.none {
             return refused(
@@ -186,7 +186,7 @@ impl Workload for Decoder {
             );
             return Err(TrainError::Workload(text).into());
         }
-        // What is the head's too is split as the head is.
+        // A table that is also the head's weight is split like the head.
         let plan = self.sizes.style.plan;
         let plan = TensorPlan { table: plan.table || self.sizes.tied && !plan.none, ..plan };
         let mut all = all.quantized(quantization).planned(plan).in_parts(self.parts(cx)?);
@@ -228,7 +228,7 @@ impl Workload for Decoder {
     }
 }
 
-/// Batches whose labels are the tokens themselves, but for padding, which is learned by nobody.
+/// Batches whose labels are the tokens themselves, except for padding, which is not learned.
 struct OwnLabels(Box<dyn BatchSource>);
 
 /// The label of padding: PyTorch's default `ignore_index`, which collators put there.

@@ -1,4 +1,4 @@
-//! The modules of a decoder and its forward pass, with the variables of transformers' own: what they hold lives as long.
+//! The modules of a decoder and its forward pass, with the variables of transformers' own, which keep their tensors alive as long.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -24,37 +24,37 @@ use super::sizes::{DecoderSizes, Dropouts, Multipliers, SlidingWindows, SoftCaps
 use super::style::{LayerFusion, NormsMade, PositionUse, Rotation};
 use super::tower::Tower;
 
-/// What a forward pass is given.
+/// Inputs of a forward pass besides the tokens.
 #[derive(Clone, Copy)]
 struct ForwardInputs<'a> {
-    /// Samples, and tokens of each.
+    /// Samples, and tokens per sample.
     tokens: [usize; 2],
-    /// What the program says of padding, where it does.
+    /// The program's mask of padding, if it passes one.
     mask: Option<&'a Tensor>,
-    /// There is padding.
+    /// Whether there is padding.
     pads: bool,
 }
 
 impl<'a> ForwardInputs<'a> {
-    /// Tokens, or what was made of each, without padding.
+    /// Tokens, or hidden states, without padding.
     fn whole(batch: &Tensor) -> Self {
         let dims = batch.shape();
         let [samples, tokens] = [0, 1].map(|dim| dims.dims().get(dim).copied().unwrap_or(1));
         Self { tokens: [samples, tokens], mask: None, pads: false }
     }
 
-    /// A batch with what is known of its padding.
+    /// A batch and its padding.
     fn of(batch: &'a Batch) -> Self {
         Self { mask: batch.mask.as_ref(), pads: batch.lengths.is_some(), ..Self::whole(&batch.input) }
     }
 }
 
-/// How layers are run.
+/// How the layers are run.
 #[derive(Clone, Copy)]
 struct LayerRun<'a> {
     checkpointing: Checkpointing,
     caches: bool,
-    /// What comes behind them.
+    /// The norm after them.
     norm: Option<&'a Norm>,
 }
 
@@ -62,38 +62,38 @@ struct LayerRun<'a> {
 pub(super) struct DecoderModel {
     scope: NameId,
     embedding: (NameId, Tensor),
-    /// That of positions, where they are learned.
+    /// The table of positions, if they are learned.
     positions: Option<(NameId, Tensor)>,
     layers: Vec<Rc<DecoderLayer>>,
-    /// By layer, its number among what can be wrapped by itself.
+    /// The number of each layer among the units that can be wrapped.
     units: Vec<usize>,
     norm: Norm,
-    /// None where positions are learned.
+    /// `None` if positions are learned.
     frequencies: Option<Frequencies>,
-    /// The type of rotary tables, where it is not that of embeddings.
+    /// The type of rotary tables, if it differs from that of embeddings.
     tables: Option<DType>,
     head: Linear,
     /// The head has the weight of the embedding.
     tied: bool,
-    /// Each rank has some rows of that.
+    /// Each rank has some rows of that weight.
     splits: bool,
-    /// Embeddings are multiplied by it, where they are.
+    /// The factor on embeddings, if there is one.
     embedding_scale: Option<Tensor>,
     multipliers: Option<Multipliers>,
-    /// Logits are multiplied by it.
+    /// The factor on logits.
     logit_scale: Option<f64>,
     padding: Option<usize>,
     caps: SoftCaps,
     windows: SlidingWindows,
     unrotated: LayerPattern,
     dropouts: Dropouts,
-    /// Attention is eager, whatever was asked for.
+    /// Attention is always eager.
     eager: bool,
-    /// What is told of positions.
+    /// What else gets the positions.
     told: PositionUse,
-    /// Positions are counted from a mask.
+    /// Positions are computed from a mask.
     counts_mask: bool,
-    /// The whole model is more than this: it makes the masks, before there are positions.
+    /// The model is part of a larger one, which makes the masks before there are positions.
     within_another: bool,
 }
 
@@ -143,7 +143,7 @@ impl DecoderModel {
         }
         let head_bias = sizes.style.head_bias;
         let head = if sizes.tied {
-            // The head is made with a weight of its own first.
+            // PyTorch first makes the head with a weight of its own.
             let own = || all.unused(cx, "lm_head.weight", &[sizes.vocab, sizes.width]);
             let own = (!loads).then(own).transpose()?;
             let head = if splits { Linear::gathered(cx, "lm_head", table) } else { Linear::tied(cx, "lm_head", table) };
@@ -163,7 +163,7 @@ impl DecoderModel {
                 }
                 let embedding_scale = sizes.style.gemma.then(|| scale(cx)).transpose()?;
                 let frequencies = rotates.then(|| rotary::loaded(cx, sizes)).transpose()?;
-                // Programs that shard leave everything in one type, of which the bytes in 4 bits are said to be too.
+                // Programs that shard keep everything in one type, and store the 4-bit bytes in that type too.
                 let prepares =
                     sizes.lora.is_none_or(|lora| lora.prepare != Preparation::Nothing) && !cx.shards_parameters();
                 if all.quantization().is_some() && prepares {
@@ -222,7 +222,7 @@ impl DecoderModel {
 }
 
 impl DecoderModel {
-    /// What the last norm puts out.
+    /// The output of the last norm.
     fn hidden(
         &self,
         cx: &mut Context,
@@ -236,7 +236,7 @@ impl DecoderModel {
         self.through(cx, embedded, given, &(0..self.layers.len()), passing)
     }
 
-    /// What goes into the layers.
+    /// The input of the layers.
     fn embedded(&self, cx: &mut Context, tokens: &Tensor, checkpointing: Checkpointing) -> OpResult<Tensor> {
         let (scope, table) = &self.embedding;
         let scaled = |cx: &mut Context, embedded: Tensor| {
@@ -253,7 +253,7 @@ impl DecoderModel {
             let embedded = cx.module(*scope, |cx| cx.with_parameters([table], look_up))?;
             cx.within(*scope, |cx| scaled(cx, embedded))?
         };
-        // A hook on a frozen embedding (`enable_input_require_grads`): a checkpoint recomputes what gets gradients.
+        // A hook on a frozen embedding (`enable_input_require_grads`): a checkpoint only recomputes tensors that get gradients.
         let mut embedded = embedded;
         if checkpointing.is_on() {
             embedded = cx.want_gradient(&embedded);
@@ -264,7 +264,7 @@ impl DecoderModel {
         Ok(embedded)
     }
 
-    /// What some of the layers make of their input, and a norm of that.
+    /// The output of some of the layers, and its norm.
     fn through(
         &self,
         cx: &mut Context,
@@ -282,7 +282,7 @@ impl DecoderModel {
         } else {
             (cx.within(self.scope, |cx| cx.positions(given.tokens[1]))?, None)
         };
-        // Counted from a mask they are there before the mask of attention, and looked up behind that.
+        // Positions from a mask are computed before the attention mask, and looked up after it.
         let early = match (early, &own_mask) {
             (None, Some(mask)) => {
                 let given = ForwardInputs { mask: Some(mask), ..given };
@@ -326,8 +326,8 @@ impl DecoderModel {
         Ok(x)
     }
 
-    /// What some of the layers make of what a stage before put out, called one by one: the model around them would add the embeddings of
-    /// positions once more, and drop some of the sum.
+    /// The output of some of the layers for the output of an earlier stage, with layers called one by one: the model around them
+    /// would add the embeddings of positions again, and apply dropout to the sum.
     fn through_layers_alone(
         &self,
         cx: &mut Context,
@@ -355,7 +355,7 @@ impl DecoderModel {
         masks.iter().find(|(window, _)| *window == self.windows.of(layer)).map(|(_, mask)| mask.clone())
     }
 
-    /// The call of a layer, which a checkpoint may repeat.
+    /// The call of a layer, which a checkpoint may run again.
     fn call(
         &self,
         number: usize,
@@ -383,7 +383,7 @@ impl DecoderModel {
         )
     }
 
-    /// Embeddings of tokens with those of their positions, and these.
+    /// Embeddings of tokens plus those of their positions, and the latter.
     fn placed(
         &self,
         cx: &mut Context,
@@ -399,7 +399,7 @@ impl DecoderModel {
             let placed = cx.module(*scope, look_up)?;
             return Ok([cx.within(self.scope, |cx| cx.add(embedded, &placed))?, placed]);
         }
-        // They are a batch of one: its gradient is that of a single sample as it is.
+        // The embeddings of positions are a batch of one: the gradient of a single sample is theirs unchanged.
         let single = embedded.shape().dims().first() == Some(&1);
         let row = positions.window(Shape::new(&[1, positions.numel()]), 0);
         let positions = if single { &row } else { positions };
@@ -408,7 +408,7 @@ impl DecoderModel {
         Ok([cx.within(self.scope, |cx| cx.add(embedded, &placed))?, placed])
     }
 
-    /// The masks of its layers by their windows: none where SDPA does without.
+    /// The masks of the layers by window: `None` if SDPA needs none.
     fn masks(
         &self,
         cx: &mut Context,
@@ -445,7 +445,7 @@ impl DecoderModel {
             let text = "the fused loss of a head with a bias is not there; choose another --loss".to_owned();
             return Err(TrainError::Workload(text).into());
         }
-        // The fused loss knows no factor of logits; one of what they are made of is the same.
+        // The fused loss takes no factor on logits; the same factor on the hidden states is equivalent.
         let hidden = match self.logit_scale {
             Some(scale) => &cx.scale(hidden, scale, "scaled hidden values")?,
             None => hidden,
@@ -473,7 +473,7 @@ impl Model for DecoderModel {
     }
 
     fn learn(&self, cx: &mut Context, batch: &Batch, checkpointing: Checkpointing) -> OpResult<(Tensor, Tensor)> {
-        // One checkpointed layer is enough for transformers to leave the cache out.
+        // A single checkpointed layer makes transformers turn the cache off.
         let caches = cx.uses_cache() && !checkpointing.is_on();
         let hidden = self.hidden(cx, &batch.input, ForwardInputs::of(batch), checkpointing, caches)?;
         if hidden.dtype() != self.head.dtype() && !cx.autocasts() && !cx.shards_parameters() {
@@ -490,7 +490,7 @@ impl Model for DecoderModel {
             return Ok((loss.detach(), loss));
         }
         let logits = self.logits(cx, &hidden)?;
-        // A loss by hand comes when the model has returned.
+        // A loss outside of the model is computed after the model has returned.
         let hidden = Some(hidden).filter(|_| cx.loss_head().is_within_model());
         let loss = cx.loss_of_next(&logits, labels)?;
         drop(hidden);
@@ -498,8 +498,9 @@ impl Model for DecoderModel {
         Ok((logits, loss))
     }
 
-    /// A stage is the model of transformers without the modules of other stages: it is called with tokens, or with what the stage
-    /// before put out as embeddings (`inputs_embeds=`). Where positions are learned, stages behind the first call the layers themselves.
+    /// A stage is the model of transformers without the modules of other stages: it is called with tokens, or with the output of
+    /// the stage before as embeddings (`inputs_embeds=`). If positions are learned, the stages after the first call the layers
+    /// directly.
     fn stage_forward(
         &self,
         cx: &mut Context,
@@ -520,7 +521,7 @@ impl Model for DecoderModel {
         if part.last && !cx.loss_head().is_fused() { self.logits(cx, &hidden) } else { Ok(hidden) }
     }
 
-    /// What else is done to embeddings, every stage would do to what it is given in their place.
+    /// `None` for models that do more with embeddings: every stage would repeat that on its input.
     fn cut(&self) -> Option<Cut> {
         let plain = self.multipliers.is_none()
             && !self.counts_mask

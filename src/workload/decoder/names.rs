@@ -1,11 +1,11 @@
-//! What families call the modules of a decoder.
+//! The names of a decoder's modules in each family.
 
 use super::super::lora::Target;
 
-/// Modules by their names in transformers.
+/// Module names in transformers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Names {
-    /// All but the head.
+    /// Everything but the head.
     pub model: &'static str,
     /// The table of tokens.
     pub embedding: &'static str,
@@ -19,19 +19,19 @@ pub struct Names {
     pub attention: &'static str,
     /// The norms of heads of queries and of keys, in attention.
     pub head_norms: [&'static str; 2],
-    /// What stands behind attention in a layer; nothing where the layer itself has its parts.
+    /// The part of a layer after attention; empty if the layer itself has the parts of the MLP.
     pub mlp_of_layer: &'static str,
     /// The last norm.
     pub norm: &'static str,
     /// One projection to queries, keys and values.
     pub projections: Target,
-    /// The projection of what attention puts out.
+    /// The projection of attention's output.
     pub output: Target,
     /// Both layers of an MLP without a gate.
     pub mlp: [Target; 2],
-    /// What sends positions to experts.
+    /// The router of experts.
     pub router: &'static str,
-    /// Those beside which peft puts adapters by its own choice.
+    /// The layers that get peft's adapters by default.
     pub adapted: &'static [Target],
 }
 
@@ -112,7 +112,7 @@ impl Names {
     /// Hunyuan's.
     pub const HUNYUAN: Self = Self { head_norms: ["query_layernorm", "key_layernorm"], ..Self::LLAMA };
 
-    /// The module that the MLP of `layer` is, which may be that layer.
+    /// The name of the MLP's module in `layer`, which may be the layer itself.
     pub(super) fn mlp_of(self, layer: &str) -> String {
         match self.mlp_of_layer {
             "" => layer.to_owned(),
@@ -120,7 +120,7 @@ impl Names {
         }
     }
 
-    /// A layer.
+    /// The name of a layer.
     pub(super) fn layer(self, number: usize) -> String {
         format!("{}.{}.{number}", self.model, self.layers)
     }

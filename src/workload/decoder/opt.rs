@@ -4,12 +4,12 @@ use serde::Deserialize;
 
 use super::super::bounds::Extent;
 
-/// What only OPT says.
+/// Keys of OPT alone.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(super) struct OptKeys {
     /// `intermediate_size`.
     pub ffn_dim: Option<Extent>,
-    /// Of what attention and the MLP add; 0.1 where it is left out.
+    /// Dropout of attention and MLP outputs; 0.1 by default.
     pub dropout: Option<f64>,
     do_layer_norm_before: Option<bool>,
     word_embed_proj_dim: Option<Extent>,
@@ -21,7 +21,7 @@ pub(super) struct OptKeys {
 }
 
 impl OptKeys {
-    /// Those that OPT reads.
+    /// The keys that OPT reads.
     pub const OWN: &[&str] = &[
         "_remove_final_layer_norm",
         "do_layer_norm_before",
@@ -32,12 +32,12 @@ impl OptKeys {
         "layerdrop",
         "word_embed_proj_dim",
     ];
-    /// Rows of the table of positions before that of the first.
+    /// Rows of the table of positions before the first position's.
     pub const BEFORE: usize = 2;
-    /// Positions of a sample, where it is left out.
+    /// Default number of positions.
     pub const POSITIONS: usize = 2048;
 
-    /// Those that are there and mean nothing elsewhere.
+    /// The keys that are given and that other families don't read.
     pub fn asked(&self) -> [(&'static str, bool); 8] {
         let [drops, drops_layers] = [self.dropout, self.layerdrop].map(|share| share.is_some_and(|share| share != 0.0));
         [
@@ -52,7 +52,8 @@ impl OptKeys {
         ]
     }
 
-    /// The one that asks OPT, whose width is `width`, for what is not there: norms behind layers and projections of embeddings (OPT-350m) among them.
+    /// The key that asks OPT, with this `width`, for something unsupported, such as norms after layers and projections of
+    /// embeddings (OPT-350m).
     pub fn missing(&self, width: usize) -> Option<&'static str> {
         let asks = [
             ("do_layer_norm_before", self.do_layer_norm_before == Some(false)),

@@ -1,6 +1,6 @@
-//! Which layers of a decoder do something.
+//! A choice of layers of a decoder.
 
-/// Layers by their numbers, the same again and again: every fourth, all but every sixth.
+/// A repeating choice of layers by number: every fourth, all but every sixth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayerPattern {
     period: u8,
@@ -8,7 +8,7 @@ pub struct LayerPattern {
 }
 
 impl LayerPattern {
-    /// The longest run of layers before a pattern begins again.
+    /// The longest period.
     pub const LONGEST: usize = 64;
     /// Every layer.
     pub const ALL: Self = Self { period: 1, bits: 1 };
@@ -17,7 +17,7 @@ impl LayerPattern {
     /// No layer.
     pub const NONE: Self = Self { period: 1, bits: 0 };
 
-    /// Those of the first `period` layers for which `has` holds, then again; a period is at least 1 and at most
+    /// Of the first `period` layers those for which `has` holds, repeated; a period is at least 1 and at most
     /// [`Self::LONGEST`].
     #[must_use]
     pub fn repeated(period: usize, has: impl Fn(usize) -> bool) -> Option<Self> {
@@ -26,7 +26,7 @@ impl LayerPattern {
         Some(Self { period: within, bits })
     }
 
-    /// The shortest pattern that `layers` are the beginning of; none where that is longer than [`Self::LONGEST`].
+    /// The shortest pattern that begins with `layers`; `None` if it is longer than [`Self::LONGEST`].
     #[must_use]
     pub fn of(layers: &[bool]) -> Option<Self> {
         let repeats = |period: &usize| layers.iter().zip(layers.iter().skip(*period)).all(|(one, next)| one == next);
@@ -34,7 +34,7 @@ impl LayerPattern {
         Self::repeated(period, |layer| layers.get(layer) == Some(&true))
     }
 
-    /// The same of what a file says under `key`.
+    /// The same for a file's list under `key`.
     ///
     /// # Errors
     /// A sentence: the list has no such pattern.
@@ -45,7 +45,7 @@ impl LayerPattern {
         })
     }
 
-    /// Whether a layer is one of them.
+    /// Whether the pattern contains a layer.
     #[must_use]
     pub const fn has(self, layer: usize) -> bool {
         self.bits >> (layer % self.period as usize) & 1 == 1

@@ -1,4 +1,4 @@
-//! Pixtral's vision tower in Mistral 3, and what projects its output.
+//! Pixtral's vision tower in Mistral 3, and the projector of its output.
 
 use vramlab_train::{Context, OpResult};
 
@@ -8,7 +8,7 @@ use super::super::parameters::Parameters;
 use super::rotary::OfTower;
 use super::sizes::{PixtralSizes, TowerSizes};
 
-/// Both.
+/// The tower and the projector.
 pub(super) struct Pixtral {
     layers: Vec<PixtralLayer>,
     frequencies: OfTower,
@@ -16,7 +16,7 @@ pub(super) struct Pixtral {
     projector: [(&'static str, Target, Adaptable); 3],
 }
 
-/// What of a layer adapters may stand beside.
+/// The linear layers of a layer that may have adapters.
 struct PixtralLayer {
     mlp: GatedMlp,
     attention: [(Target, Adaptable); 4],
@@ -28,7 +28,7 @@ const NAME: &str = "model.vision_tower";
 const PROJECTOR: &str = "model.multi_modal_projector";
 
 impl Pixtral {
-    /// Makes them, before the language model of this `width`.
+    /// Makes the tower and the projector, before the language model of this `width`.
     pub fn make(
         cx: &mut Context,
         all: &mut Parameters,
@@ -75,12 +75,12 @@ impl Pixtral {
         Ok(Self { layers, frequencies, projector })
     }
 
-    /// What is not in a file comes to the device behind what is.
+    /// Tensors that are not in the file come to the device after those that are.
     pub fn loaded(&self, cx: &mut Context) -> OpResult<()> {
         self.frequencies.load(cx)
     }
 
-    /// Puts adapters beside its layers, which peft does wherever a module has the name of a target.
+    /// Puts adapters on its layers: peft does so for every module with a target's name.
     pub fn adapt(&mut self, cx: &mut Context, all: &mut Parameters, lora: Lora) -> OpResult<()> {
         for (number, PixtralLayer { mlp, attention }) in self.layers.iter_mut().enumerate() {
             let name = Self::layer(number);

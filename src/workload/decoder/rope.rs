@@ -1,4 +1,4 @@
-//! How a `config.json` says that positions become rotations.
+//! The keys of a `config.json` for rotary embeddings.
 
 use serde::Deserialize;
 
@@ -11,7 +11,7 @@ use super::rotary_scaling::{DynamicScaling, Factors, Llama3Scaling, LongScaling,
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(super) struct Rope {
     rope_type: Option<String>,
-    /// The older word for it; some files have both.
+    /// The older key for the type; some files have both.
     #[serde(rename = "type")]
     older_type: Option<String>,
     rope_theta: Option<f64>,
@@ -30,9 +30,9 @@ pub(super) struct Rope {
     truncate: Option<bool>,
     llama_4_scaling_beta: Option<f64>,
     alpha: Option<f64>,
-    /// Of layers without a window, where the two kinds differ.
+    /// Parameters of layers without a window, if the two kinds differ.
     full_attention: Option<Box<Self>>,
-    /// Of layers with one.
+    /// Parameters of layers with a window.
     sliding_attention: Option<Box<Self>>,
 }
 
@@ -42,14 +42,14 @@ impl Rope {
         self.rope_type.as_deref().or(self.older_type.as_deref())
     }
 
-    /// Only the older word says its type.
+    /// Whether only the older key gives the type.
     const fn has_older_type_alone(&self) -> bool {
         self.rope_type.is_none() && self.older_type.is_some()
     }
 
-    /// Frequencies that are `factor` times longer than those first learned with `original` positions, as transformers makes them.
+    /// YaRN frequencies, stretched by `factor` from the `original` positions of the training, as transformers computes them.
     fn yarn(&self, factor: f64, original: f64) -> YarnScaling {
-        // A key of 0 is as none.
+        // A key of 0 counts as missing.
         let given = |value: Option<f64>| value.filter(|value| *value != 0.0);
         let wider = |part: f64| if factor <= 1.0 { 1.0 } else { 0.1 * part * factor.ln() + 1.0 };
         let own = match (given(self.mscale), given(self.mscale_all_dim)) {
@@ -67,11 +67,11 @@ impl Rope {
     }
 }
 
-/// What a whole file says of that: its tables, and the keys beside them.
+/// All keys of a file for rotary embeddings: its tables, and the keys beside them.
 pub(super) struct RopeKeys<'a> {
     /// `rope_parameters`.
     pub parameters: Option<&'a Rope>,
-    /// `rope_scaling`, the older word for it.
+    /// `rope_scaling`, the older key.
     pub scaling: Option<&'a Rope>,
     /// `rope_theta`.
     pub theta: Option<f64>,
@@ -96,13 +96,13 @@ impl<'a> RopeKeys<'a> {
         self.all().find_map(|rope| rope.rope_theta).or(self.theta).unwrap_or(family.theta)
     }
 
-    /// That of layers with a window, where they have their own.
+    /// The base for layers with a window, if they have their own.
     pub fn local_theta(&self, family: &Family) -> Option<f64> {
         let given = self.parameters.and_then(|rope| rope.sliding_attention.as_ref()?.rope_theta);
         family.local_theta.map(|own| given.or(self.local_theta).unwrap_or(own))
     }
 
-    /// How queries grow with their positions.
+    /// How queries are scaled by position.
     pub fn position_scale(&self, family: &Family) -> Result<Option<PositionScale>, String> {
         if !family.own_keys.contains(&"llama_4_scaling_beta") {
             return Ok(None);
@@ -116,13 +116,13 @@ impl<'a> RopeKeys<'a> {
         }))
     }
 
-    /// Positions first learned. What stands beside them in the file goes before, as in transformers.
+    /// Positions of the original training. As in transformers, keys beside the table take precedence.
     fn first_learned(&self, rope: &Rope) -> Option<f64> {
         let own = self.original.or(rope.original_max_position_embeddings);
         own.or(self.most)
     }
 
-    /// What transformers does not read where layers with a window have frequencies of their own.
+    /// Refuses keys that transformers does not read if layers with a window have their own frequencies.
     fn refuse_unread_rope(&self, family: &Family) -> Result<(), String> {
         if family.local_theta.is_none() {
             return Ok(());
@@ -158,7 +158,7 @@ impl<'a> RopeKeys<'a> {
             return Err(format!("partial_rotary_factor is {part}; use a number above 0 and at most 1"));
         }
         let rotated = (head_size as f64 * part) as usize;
-        // A whole head is looked at where the model is made.
+        // Whole heads are checked where the model is made.
         if rotated < head_size && (rotated == 0 || !rotated.is_multiple_of(2)) {
             return Err(format!(
                 "partial_rotary_factor rotates {rotated} of a head's {head_size} elements, which have no two halves; choose one that makes an even number"
@@ -167,12 +167,12 @@ impl<'a> RopeKeys<'a> {
         Ok(rotated)
     }
 
-    /// How frequencies are stretched, of which half as many as `rotated` there are.
+    /// How the `rotated / 2` frequencies are stretched.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positions of a sample")]
     pub fn scaling(&self, family: &Family, rotated: usize) -> Result<Option<RotaryScaling>, String> {
         self.refuse_unread_rope(family)?;
         let Some((rope, kind)) = self.all().find_map(|rope| Some((rope, rope.kind()?))) else {
-            // What gpt-oss has where a file says nothing.
+            // gpt-oss's defaults.
             let own = YarnScaling {
                 factor: 32.0,
                 fast: 32.0,
@@ -189,7 +189,7 @@ impl<'a> RopeKeys<'a> {
         if family.own_keys.contains(&"short_factor") {
             return match kind {
                 "default" => Ok(None),
-                // As earlier versions of Phi-3 called it.
+                // The name in earlier versions of Phi-3.
                 "longrope" | "su" | "yarn" => Ok(Some(RotaryScaling::Long(self.long_scaling(rope, rotated)?))),
                 other => Err(format!("rope_type '{other}' is not there; {} has default and longrope", family.name)),
             };
@@ -223,7 +223,7 @@ impl<'a> RopeKeys<'a> {
         }
     }
 
-    /// Phi-3's frequencies: what stands beside them in the file goes before what their own keys say.
+    /// Phi-3's frequencies: keys beside the table take precedence over the table's own.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positions of a sample")]
     fn long_scaling(&self, rope: &Rope, rotated: usize) -> Result<LongScaling, String> {
         let (most, original) = (self.most.unwrap_or(4096.0), self.original.unwrap_or(4096.0));

@@ -11,20 +11,20 @@ use super::rotary_scaling::{DynamicScaling, RotaryScaling};
 use super::sizes::DecoderSizes;
 use super::style::Rotation;
 
-/// A block that is taken, or given back by its number.
+/// A step of the computation: allocates a block, or frees one by its number.
 #[derive(Clone, Copy)]
 enum Step {
     /// A value for each frequency.
     Values,
-    /// The same as whole numbers of 64 bits.
+    /// A 64-bit integer for each frequency.
     Counts,
-    /// Yes or no for each frequency.
+    /// A boolean for each frequency.
     Flags,
-    /// A number of 64 bits.
+    /// One 64-bit float.
     Scalar,
-    /// A whole number of 64 bits.
+    /// One 64-bit integer.
     Count,
-    /// A number of 32 bits.
+    /// One 32-bit float.
     Single,
     Drop(usize),
 }
@@ -35,7 +35,7 @@ use Step::{Count, Counts, Drop, Flags, Scalar, Single, Values};
 const PLAIN: &[Step] =
     &[Values, Values, Drop(0), Values, Scalar, Drop(3), Drop(1), Values, Values, Drop(4), Drop(2), Drop(5)];
 
-/// The same, and both halves of that joined.
+/// The plain frequencies, and their two halves joined.
 const TWO_WAYS: &[Step] = &[
     Values,
     Values,
@@ -53,12 +53,12 @@ const TWO_WAYS: &[Step] = &[
     Drop(6),
 ];
 
-/// The same of whole numbers; the division by a factor is done in place.
+/// Plain frequencies from integers; the division by a factor is in place.
 #[rustfmt::skip]
 const LINEAR: &[Step] =
     &[Counts, Values, Drop(0), Values, Drop(1), Values, Scalar, Drop(4), Drop(2), Values, Values, Drop(5), Drop(3), Drop(6)];
 
-/// The same of whole numbers, then the wavelengths, the long ones divided, those between smoothed.
+/// Plain frequencies from integers, then the wavelengths, the long ones divided, those in between smoothed.
 #[rustfmt::skip]
 const LLAMA3: &[Step] = &[
     Counts, Values, Drop(0), Values, Drop(1), Values, Scalar, Drop(4), Drop(2), Values, Values, Drop(5), Drop(3),
@@ -68,14 +68,14 @@ const LLAMA3: &[Step] = &[
     Drop(11), Drop(6), Drop(8), Drop(15), Drop(20), Drop(25), Drop(26),
 ];
 
-/// `1 / (factors * theta ** (arange(0, size, 2) / size))` of whole numbers.
+/// `1 / (factors * theta ** (arange(0, size, 2) / size))` from integers.
 #[rustfmt::skip]
 const LONG: &[Step] = &[
     Values, Counts, Values, Drop(1), Values, Drop(2), Values, Scalar, Drop(5), Values, Drop(4), Values, Values, Drop(7), Drop(6),
     Drop(0), Drop(3), Drop(8),
 ];
 
-/// The same with and without the factor, both weighed by a ramp over pairs of elements.
+/// Plain frequencies with and without the factor, blended by a ramp over pairs of elements.
 #[rustfmt::skip]
 const YARN: &[Step] = &[
     Counts, Values, Drop(0), Values, Drop(1), Values, Scalar, Drop(4), Drop(2), Values, Values, Drop(5),
@@ -85,7 +85,7 @@ const YARN: &[Step] = &[
     Drop(3), Drop(6), Drop(9), Drop(14), Drop(18),
 ];
 
-/// `1 / theta ** (arange(0, size, 2) / size)` with a theta that follows the number of positions; whole numbers come from the host.
+/// `1 / theta ** (arange(0, size, 2) / size)` with a theta that depends on the number of positions; integers come from the host.
 #[rustfmt::skip]
 const FOLLOWED: &[Step] = &[
     Count, Count, Drop(0), Single, Single, Drop(2), Single, Drop(3), Single, Drop(4), Single, Drop(5),
@@ -95,45 +95,45 @@ const FOLLOWED: &[Step] = &[
 /// The frequencies of a model.
 pub(super) struct Frequencies {
     all: RefCell<Tensor>,
-    /// Those of layers with a window, where they have their own.
+    /// The frequencies of layers with a window, if these have their own.
     local: Option<Tensor>,
-    /// Those that follow the length of samples.
+    /// Frequencies that depend on the length of samples.
     long: Option<Long>,
-    /// Those that follow the longest of them.
+    /// Frequencies that depend on the longest sample so far.
     dynamic: Option<Dynamic>,
-    /// Cosines and sines of all but the local ones are multiplied by it.
+    /// The factor on cosines and sines of all but the local frequencies.
     attention: f64,
-    /// Tables are of one half of a head.
+    /// Tables cover one half of a head.
     halved: bool,
 }
 
-/// Frequencies that are looked for again in every forward pass (`longrope_frequency_update`).
+/// Frequencies that are chosen again in every forward pass (`longrope_frequency_update`).
 struct Long {
-    /// Positions up to which the first ones hold.
+    /// Up to this many positions the first frequencies apply.
     original: usize,
-    /// Those that the model was made with.
+    /// The frequencies that the model was made with.
     first: Tensor,
-    /// Those of longer samples.
+    /// The frequencies of longer samples.
     kind: FrequencyKind,
-    /// What they last came to, which the module keeps.
+    /// The last ones that were computed, which the module keeps.
     kept: RefCell<Option<Tensor>>,
 }
 
-/// The tables that follow from them in a forward pass.
+/// The tables from the frequencies in a forward pass.
 pub(super) struct Tables {
     all: RotaryTables,
     local: Option<RotaryTables>,
 }
 
 impl Tables {
-    /// Those of a layer, which has a window or not.
+    /// The tables of a layer with or without a window.
     pub fn of(&self, window: bool) -> &RotaryTables {
         self.local.as_ref().filter(|_| window).unwrap_or(&self.all)
     }
 }
 
 impl Frequencies {
-    /// Those of a model, the buffers of each kind as `made` makes them.
+    /// The frequencies of a model, with the buffers of each kind from `made`.
     fn of(
         cx: &mut Context,
         sizes: &DecoderSizes,
@@ -183,8 +183,8 @@ impl Frequencies {
 }
 
 impl Long {
-    /// Takes the frequencies that hold for so many positions. transformers looks for those of longer samples under a name that it
-    /// never gives them, and so computes them every time.
+    /// Chooses the frequencies for this many positions. transformers looks for those of longer samples under a name that it never
+    /// sets, so it computes them every time.
     fn update(&self, cx: &mut Context, positions: &Tensor, current: &RefCell<Tensor>) -> OpResult<()> {
         cx.op("longrope update", |cx| {
             let count = cx.count_positions()?;
@@ -205,19 +205,19 @@ impl Long {
     }
 }
 
-/// Frequencies that are made anew whenever a sample is longer than all before it, and are the first ones again when one is short
-/// (`dynamic_frequency_update`).
+/// Frequencies that are recomputed whenever a sample is longer than all before it, and reset to the first ones for a short
+/// sample (`dynamic_frequency_update`).
 struct Dynamic {
     sizes: DecoderSizes,
     scaling: DynamicScaling,
-    /// Those that the model was made with.
+    /// The frequencies that the model was made with.
     first: Tensor,
-    /// Positions of the longest sample, and the number as the device has it.
+    /// Positions of the longest sample, and that number on the device.
     longest: RefCell<Option<(usize, Tensor)>>,
 }
 
 impl Dynamic {
-    /// Those of a model whose buffers are `first`, where it has them.
+    /// For a model with the buffers `first`, if its frequencies are dynamic.
     fn of(sizes: &DecoderSizes, first: &Tensor) -> Option<Self> {
         let Some(RotaryScaling::Dynamic(scaling)) = sizes.scaling else { return None };
         Some(Self { sizes: *sizes, scaling, first: first.clone(), longest: RefCell::default() })
@@ -227,7 +227,7 @@ impl Dynamic {
         cx.op("dynamic update", |cx| {
             let most = self.scaling.most;
             let on_device = cx.count_positions()?;
-            // A variable of the call holds it until that returns.
+            // A variable of the call holds the last number until the call returns.
             let before = self.longest.borrow().clone();
             if count > before.as_ref().map_or(most, |(longest, _)| *longest) {
                 let values = self.sizes.followed(self.scaling, count);
@@ -257,24 +257,24 @@ impl Dynamic {
     }
 }
 
-/// One kind of frequencies: whose their buffers are and what they are called, their values, the blocks in which they are computed, and what cosines and
-/// sines are multiplied by.
+/// One kind of frequencies: the module and names of their buffers, their values, the blocks in which they are computed, and the
+/// factor on cosines and sines.
 struct FrequencyKind {
     module: String,
     prefix: &'static str,
     values: Vec<f32>,
     steps: &'static [Step],
-    /// Those in which initialising computes them once more.
+    /// The steps in which the initialisation computes them again.
     again: &'static [Step],
     attention: f64,
 }
 
-/// The module that has them.
+/// The name of their module.
 fn module(sizes: &DecoderSizes) -> String {
     format!("{}.rotary_emb", sizes.style.names.model)
 }
 
-/// That of all layers, and that of layers with a window where they have their own; those that some layer has.
+/// The frequencies of all layers, and those of layers with a window if they have their own. Kinds that no layer has are left out.
 fn kinds(sizes: &DecoderSizes) -> (FrequencyKind, Option<FrequencyKind>) {
     let again = match &sizes.scaling {
         None => PLAIN,
@@ -313,7 +313,7 @@ fn kinds(sizes: &DecoderSizes) -> (FrequencyKind, Option<FrequencyKind>) {
 }
 
 impl Long {
-    /// Those of a model whose buffers are `first`, where it has them.
+    /// For a model with the buffers `first`, if its frequencies depend on the length.
     fn of(sizes: &DecoderSizes, first: &Tensor) -> Option<Self> {
         let Some(RotaryScaling::Long(scaling)) = &sizes.scaling else { return None };
         let kind = FrequencyKind {
@@ -329,16 +329,16 @@ impl Long {
 }
 
 impl FrequencyKind {
-    /// Both buffers that transformers keeps, the first of which is what the last step makes.
+    /// Both buffers that transformers keeps; the first is the block of the last step.
     fn made(&self, cx: &mut Context) -> OpResult<[Tensor; 2]> {
         let frequencies = self.computed(cx)?;
         Ok([frequencies, self.second(cx)?])
     }
 
-    /// The buffer of frequencies, which is what the last step makes.
+    /// The buffer of frequencies: the block of the last step.
     fn computed(&self, cx: &mut Context) -> OpResult<Tensor> {
         let shape = Shape::new(&[self.values.len()]);
-        // What comes out is the buffer itself.
+        // The resulting block is the buffer itself.
         let result = self.steps.iter().rposition(|step| !matches!(step, Drop(_))).unwrap_or(0);
         debug_assert!(matches!(self.steps.last(), Some(Drop(_))), "the result is given back last");
         let before = &self.steps[..self.steps.len().saturating_sub(1)];
@@ -351,12 +351,12 @@ impl FrequencyKind {
         Ok(frequencies)
     }
 
-    /// The buffer that stays as it is.
+    /// The second buffer, which is never changed.
     fn second(&self, cx: &mut Context) -> OpResult<Tensor> {
         cx.buffer(&self.name("original_inv_freq"), Shape::new(&[self.values.len()]), DType::F32, 0.0)
     }
 
-    /// The same two as they come from the host.
+    /// Both buffers, copied from the host.
     fn copied(&self, cx: &mut Context) -> OpResult<[Tensor; 2]> {
         let frequencies = cx.buffer(&self.name("inv_freq"), Shape::new(&[self.values.len()]), DType::F32, 0.0)?;
         Ok([frequencies, self.second(cx)?])
@@ -378,7 +378,7 @@ pub(super) fn frequencies(cx: &mut Context, sizes: &DecoderSizes) -> OpResult<Fr
     made.written(cx, &all, local.as_ref())
 }
 
-/// Initialising the weights computes them once more; what one kind came to lives until the next one is there.
+/// Initialising the weights computes the frequencies again; the result of one kind lives until that of the next is computed.
 pub(super) fn initialise(cx: &mut Context, sizes: &DecoderSizes) -> OpResult<()> {
     let (all, local) = kinds(sizes);
     let times = if sizes.style.turns_anew { 2 } else { 1 };
@@ -396,24 +396,24 @@ fn compute_again<'a>(cx: &mut Context, kinds: impl Iterator<Item = &'a Frequency
     Ok(())
 }
 
-/// The same in a model that was made on the meta device: they come from the host.
+/// The frequencies of a model that was made on the meta device: they come from the host.
 pub(super) fn loaded(cx: &mut Context, sizes: &DecoderSizes) -> OpResult<Frequencies> {
     let (all, local) = kinds(sizes);
     let made = Frequencies::of(cx, sizes, &all, local.as_ref(), FrequencyKind::copied)?;
     made.written(cx, &all, local.as_ref())
 }
 
-/// The frequencies of a vision tower, which turn two ways: nobody reads them where no image is seen.
+/// The frequencies of a vision tower, in two directions: they are never read, because there are no images.
 pub(super) struct OfTower(FrequencyKind);
 
 impl OfTower {
-    /// So many of a `module`.
+    /// `count` frequencies of a `module`.
     pub fn of(module: &str, count: usize) -> Self {
         let (module, values) = (module.to_owned(), vec![0.0; count]);
         Self(FrequencyKind { module, prefix: "", values, steps: TWO_WAYS, again: TWO_WAYS, attention: 1.0 })
     }
 
-    /// Makes both buffers, and computes them once more as initialising does.
+    /// Makes both buffers, and computes them again as the initialisation does.
     pub fn make(&self, cx: &mut Context) -> OpResult<()> {
         self.0.made(cx)?;
         compute_again(cx, std::iter::once(&self.0))

@@ -1,23 +1,23 @@
-//! How rotary frequencies are stretched for samples longer than those that a model first learned.
+//! How rotary frequencies are stretched for samples longer than those of the original training.
 
-/// How rotary frequencies reach further than the positions that a model first learned.
+/// How rotary frequencies are stretched beyond the positions of the original training.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "there is one a model, and it is copied with its sizes")]
 pub enum RotaryScaling {
-    /// All are divided by this.
+    /// All frequencies are divided by this.
     Linear(f64),
-    /// Those of long wavelengths are.
+    /// The frequencies of long wavelengths are divided.
     Llama3(Llama3Scaling),
-    /// Each is divided by a factor of its own.
+    /// Each frequency is divided by a factor of its own.
     Long(LongScaling),
-    /// Those that turn seldom are divided, those that turn often stay, those between are mixed (YaRN).
+    /// Low frequencies are divided, high ones stay, those in between are blended (YaRN).
     Yarn(YarnScaling),
-    /// All are stretched where samples are longer than those first learned, by how much they are.
+    /// All are stretched for samples longer than those of the original training, in proportion to the excess.
     Dynamic(DynamicScaling),
 }
 
 impl RotaryScaling {
-    /// What the base of the first frequencies grows by.
+    /// The factor on the base of the first frequencies.
     pub(super) const fn alpha(&self) -> Option<f64> {
         match self {
             Self::Dynamic(scaling) => scaling.alpha,
@@ -25,7 +25,7 @@ impl RotaryScaling {
         }
     }
 
-    /// What cosines and sines are multiplied by.
+    /// The factor on cosines and sines.
     pub(super) const fn attention(&self) -> f64 {
         match self {
             Self::Long(scaling) => scaling.attention,
@@ -35,57 +35,57 @@ impl RotaryScaling {
     }
 }
 
-/// Rotary frequencies with two factors each, one for samples as long as those that a model first learned, one for longer ones (Phi-3.5).
+/// Rotary frequencies with two factors each, one for samples up to the length of the original training, one for longer ones (Phi-3.5).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LongScaling {
-    /// Divisors of frequencies in samples that are no longer.
+    /// Divisors of frequencies in samples up to that length.
     pub short: Factors,
-    /// Those in longer ones.
+    /// Divisors in longer ones.
     pub long: Factors,
-    /// Positions first learned.
+    /// Positions of the original training.
     pub original: usize,
-    /// Cosines and sines are multiplied by it.
+    /// The factor on cosines and sines.
     pub attention: f64,
 }
 
-/// Rotary frequencies that reach further than the positions that a model first learned.
+/// Rotary frequencies that are stretched beyond the positions of the original training.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Llama3Scaling {
-    /// Long wavelengths become so many times longer.
+    /// The factor on long wavelengths.
     pub factor: f64,
     /// Wavelengths over `original / low` are long.
     pub low: f64,
     /// Wavelengths under `original / high` stay.
     pub high: f64,
-    /// Positions first learned.
+    /// Positions of the original training.
     pub original: f64,
 }
 
-/// Rotary frequencies that reach further, the more the longer their wavelengths (YaRN).
+/// Rotary frequencies that are stretched more for longer wavelengths (YaRN).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct YarnScaling {
-    /// Long wavelengths become so many times longer.
+    /// The factor on long wavelengths.
     pub factor: f64,
-    /// A pair of elements that turns so often within `original` positions stays as it is.
+    /// A pair of elements with at least this many turns within `original` positions stays unchanged.
     pub fast: f64,
-    /// One that turns so seldom is stretched as a whole.
+    /// A pair with at most this many turns is stretched fully.
     pub slow: f64,
     /// Both ends are rounded to pairs of elements.
     pub truncates: bool,
-    /// Positions first learned.
+    /// Positions of the original training.
     pub original: f64,
-    /// Cosines and sines are multiplied by it.
+    /// The factor on cosines and sines.
     pub attention: f64,
 }
 
-/// Rotary frequencies that follow the longest sample so far.
+/// Rotary frequencies that depend on the longest sample so far.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DynamicScaling {
-    /// How fast they do.
+    /// How fast they change with it.
     pub factor: f64,
-    /// Positions up to which they stay (`max_position_embeddings`).
+    /// Up to this many positions they stay unchanged (`max_position_embeddings`).
     pub most: usize,
-    /// The base that they begin with is so many times as large, but for an exponent (Hunyuan).
+    /// The factor, up to an exponent, on the base of the first frequencies (Hunyuan).
     pub alpha: Option<f64>,
 }
 
@@ -97,10 +97,10 @@ pub struct Factors {
 }
 
 impl Factors {
-    /// As many as there may be: heads of 256 elements have them.
+    /// The most divisors: enough for heads of 256 elements.
     pub const MOST: usize = 128;
 
-    /// These; none where there are more than [`Self::MOST`].
+    /// The divisors; `None` if there are more than [`Self::MOST`].
     #[must_use]
     pub fn of(given: &[f32]) -> Option<Self> {
         let mut values = [1.0; Self::MOST];
@@ -128,7 +128,7 @@ impl Llama3Scaling {
 }
 
 impl YarnScaling {
-    /// Among `rotated` elements, the pair from which on frequencies are mixed, and that from which on they are divided.
+    /// Among `rotated` elements, the first pair whose frequency is blended, and the first that is divided.
     #[expect(clippy::cast_precision_loss, reason = "head sizes are small")]
     pub(super) fn ends(self, rotated: usize, theta: f64) -> [f64; 2] {
         let end =

@@ -1,4 +1,4 @@
-//! SigLIP as the vision tower of Gemma 3, and what projects its output.
+//! SigLIP as the vision tower of Gemma 3, and the projector of its output.
 
 use vramlab_device::DType;
 use vramlab_model::Category;
@@ -8,7 +8,7 @@ use super::super::lora::{Adaptable, Lora, Target};
 use super::super::parameters::Parameters;
 use super::sizes::TowerSizes;
 
-/// The linear layers of one of its layers, beside which adapters may stand, by their modules.
+/// The linear layers of a layer that may have adapters, by module.
 struct SiglipLayer([(&'static str, Target, Adaptable); 6]);
 
 /// The tower and the projector.
@@ -22,7 +22,7 @@ pub(super) struct Siglip {
 const NAME: &str = "model.vision_tower";
 
 impl Siglip {
-    /// Makes them, before the language model of this `width`.
+    /// Makes the tower and the projector, before the language model of this `width`.
     pub fn make(
         cx: &mut Context,
         all: &mut Parameters,
@@ -61,7 +61,7 @@ impl Siglip {
         };
         let layers = (0..sizes.layers).map(|number| layer(cx, all, number)).collect::<OpResult<_>>()?;
         norm(cx, all, &format!("{NAME}.post_layernorm"))?;
-        // The positions are made anew when the tower is there.
+        // The positions are computed again when the tower is complete.
         if !all.loads() {
             drop(cx.memory().tensor(positions, DType::I64, Category::Temporary, "positions of patches")?);
         }
@@ -71,7 +71,7 @@ impl Siglip {
         Ok(Self { layers, positions })
     }
 
-    /// What is not in a file comes to the device behind what is.
+    /// Tensors that are not in the file come to the device after those that are.
     pub fn loaded(&self, cx: &mut Context) -> OpResult<()> {
         Self::place(cx, self.positions)
     }
@@ -80,7 +80,7 @@ impl Siglip {
         cx.buffer(&format!("{NAME}.embeddings.position_ids"), positions, DType::I64, 0.0).map(drop)
     }
 
-    /// Puts adapters beside its layers, which peft does wherever a module has the name of a target.
+    /// Puts adapters on its layers: peft does so for every module with a target's name.
     pub fn adapt(&mut self, cx: &mut Context, all: &mut Parameters, lora: Lora) -> OpResult<()> {
         for (number, SiglipLayer(linears)) in self.layers.iter_mut().enumerate() {
             for (module, target, linear) in linears {

@@ -1,4 +1,4 @@
-//! What makes one decoder another.
+//! The sizes and properties of a decoder.
 
 use vramlab_device::DType;
 use vramlab_train::{PositionScale, RouterRule, SigmoidRule};
@@ -8,12 +8,12 @@ use super::pattern::LayerPattern;
 use super::rotary_scaling::{DynamicScaling, Factors, RotaryScaling};
 use super::style::Style;
 
-/// A mixture of experts in the place of MLPs.
+/// A mixture of experts in place of MLPs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ExpertSizes {
     /// Experts of a layer.
     pub count: usize,
-    /// Hidden values of one.
+    /// Hidden values of an expert.
     pub hidden: usize,
     /// How many of them a position goes to, and with which shares.
     pub rule: RouterRule,
@@ -21,94 +21,94 @@ pub struct ExpertSizes {
     pub router_first: bool,
     /// Experts are weighed by a sigmoid, and looked for in groups (GLM-4.5).
     pub sigmoid: Option<SigmoidRule>,
-    /// Hidden values of one more that sees every position, where there is one: of what a gate lets through (Qwen1.5-MoE), or of all of it
-    /// where experts are weighed by a sigmoid.
+    /// Hidden values of a shared expert, which sees every position, if there is one. A gate scales its output (Qwen1.5-MoE),
+    /// unless experts are weighed by a sigmoid.
     pub shared: Option<usize>,
-    /// They and the router have biases, and gates are clamped (gpt-oss).
+    /// Experts and router have biases, and gates are clamped (gpt-oss).
     pub clamped: bool,
-    /// The layers that have them.
+    /// The layers with experts.
     pub layers: LayerPattern,
 }
 
-/// Numbers that parts of a decoder are multiplied by (Granite).
+/// Factors on parts of a decoder (Granite).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Multipliers {
     /// Embeddings.
     pub embedding: f64,
-    /// Those are multiplied when there are masks, not at once (GraniteMoE).
+    /// The factor on embeddings is applied after the masks are made, not at once (GraniteMoE).
     pub late: bool,
     /// Products of queries and keys.
     pub attention: f64,
-    /// What attention and the MLP add to the residual stream.
+    /// The outputs of attention and the MLP.
     pub residual: f64,
     /// Logits, as a divisor.
     pub logits: f64,
 }
 
-/// Bounds that values are kept within by the tanh of their part of it.
+/// Bounds on values, applied by a tanh.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SoftCaps {
-    /// Of scores; SDPA has none, so only eager attention keeps it.
+    /// Bound on scores; SDPA has none, so only eager attention applies it.
     pub scores: Option<f64>,
     /// Of logits.
     pub logits: Option<f64>,
 }
 
-/// Shares that are left out while it trains, drawn anew for each step.
+/// Dropout rates in training.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Dropouts {
     /// Of attention's weights.
     pub attention: f64,
     /// Of embeddings.
     pub embedding: f64,
-    /// What stays of them takes their name, so that it lives to the end of the model, not they (Phi).
+    /// The embeddings' variable holds the result of the dropout, which lives to the end of the model in their place (Phi).
     pub replaces: bool,
-    /// Of what attention and the MLP add to the residual stream.
+    /// Of the outputs of attention and the MLP.
     pub residual: f64,
-    /// Where the last is.
+    /// Where the residual dropout is applied.
     pub place: DropoutPlace,
 }
 
-/// Where a share of what attention and the MLP add is left out.
+/// Where the dropout of the outputs of attention and the MLP is applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DropoutPlace {
-    /// By both themselves.
+    /// Within both.
     #[default]
     Within,
-    /// When they have returned (GPT-NeoX).
+    /// After they have returned (GPT-NeoX).
     Behind,
-    /// When the MLP has returned, of that alone (StableLM).
+    /// After the MLP has returned, to its output only (StableLM).
     BehindMlp,
 }
 
-/// Sliding windows of attention: a position sees itself and those before it within one.
+/// Sliding windows of attention: a position sees itself and earlier positions within the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingWindows {
-    /// Positions of one, where there are windows.
+    /// Positions of a window, if there are windows.
     window: Option<usize>,
-    /// The layers that have one.
+    /// The layers with a window.
     layers: LayerPattern,
-    /// A mask without one is made although every layer has one.
+    /// A mask without a window is made although every layer has one.
     both: bool,
 }
 
 impl SlidingWindows {
-    /// No layer has one.
+    /// No layer has a window.
     pub const NONE: Self = Self { window: None, layers: LayerPattern::NONE, both: false };
 
-    /// Every layer has one of so many positions (Mistral).
+    /// Every layer has a window of this many positions (Mistral).
     #[must_use]
     pub const fn every(window: usize) -> Self {
         Self::some(window, LayerPattern::ALL)
     }
 
-    /// These layers have one.
+    /// These layers have a window.
     #[must_use]
     pub const fn some(window: usize, layers: LayerPattern) -> Self {
         Self { window: Some(window), layers, both: false }
     }
 
-    /// The same with the masks of both kinds of layers, whichever there are.
+    /// The same, with masks for both kinds of layers in any case.
     #[must_use]
     pub const fn with_both_masks(self) -> Self {
         Self { both: true, ..self }
@@ -119,7 +119,7 @@ impl SlidingWindows {
         self.window.is_some() && self.layers.has(layer)
     }
 
-    /// That of a layer.
+    /// The window of a layer.
     pub(super) fn of(self, layer: usize) -> Option<usize> {
         self.window.filter(|_| self.layers.has(layer))
     }
@@ -137,7 +137,7 @@ impl SlidingWindows {
 /// The sizes of a vision tower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TowerSizes {
-    /// What it is.
+    /// Which tower it is.
     pub kind: TowerKind,
     /// Width of its residual stream.
     pub width: usize,
@@ -151,33 +151,34 @@ pub struct TowerSizes {
     pub patch: usize,
 }
 
-/// What a vision tower is.
+/// The kinds of vision towers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TowerKind {
     /// SigLIP (Gemma 3).
     Siglip {
-        /// Patches of an image, each of which has an embedding.
+        /// Patches of an image; each has an embedding.
         positions: usize,
     },
     /// Pixtral (Mistral 3).
     Pixtral(PixtralSizes),
 }
 
-/// What only Pixtral and its projector have.
+/// Sizes that only Pixtral and its projector have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PixtralSizes {
     /// Rotary frequencies.
     pub frequencies: usize,
-    /// Patches of an image that become one.
+    /// Patches of an image that are merged into one.
     pub merged: usize,
-    /// What projects them has biases.
+    /// The projector has biases.
     pub biased: bool,
     /// Layers whose output is projected.
     pub features: usize,
 }
 
 impl TowerKind {
-    /// The model that has the tower makes the masks of its language model, before there are positions, and looks for no packed samples.
+    /// Whether the model around it makes the masks of the language model, before there are positions and without a search for
+    /// packed samples.
     pub(super) const fn makes_masks(self) -> bool {
         matches!(self, Self::Siglip { .. })
     }
@@ -186,7 +187,7 @@ impl TowerKind {
 /// The sizes of a decoder.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DecoderSizes {
-    /// Tokens that it knows.
+    /// Size of the vocabulary.
     pub vocab: usize,
     /// Width of the residual stream.
     pub width: usize,
@@ -200,7 +201,7 @@ pub struct DecoderSizes {
     pub kv_heads: usize,
     /// Elements of a head, an even number.
     pub head_size: usize,
-    /// How many of them are rotated, from the first on, where that is not all: an even number (`partial_rotary_factor`).
+    /// How many elements of a head, from the first on, are rotated, if not all: an even number (`partial_rotary_factor`).
     pub rotated: Option<usize>,
     /// The head's weight is the embedding's.
     pub tied: bool,
@@ -208,13 +209,13 @@ pub struct DecoderSizes {
     pub eps: f64,
     /// The longest rotary wavelength is about 2π times this.
     pub theta: f64,
-    /// Stretched frequencies.
+    /// How the frequencies are stretched.
     pub scaling: Option<RotaryScaling>,
-    /// Layers with a window have frequencies of their own, whose longest wavelength is about 2π times this (Gemma 3).
+    /// For layers with a window that have their own frequencies: their longest wavelength is about 2π times this (Gemma 3).
     pub local_theta: Option<f64>,
-    /// How queries grow with their positions (Ministral 3).
+    /// How queries are scaled by position (Ministral 3).
     pub position_scale: Option<PositionScale>,
-    /// Positions that have learned embeddings, which are added to those of tokens; then nothing is rotated (GPT-2).
+    /// Positions with learned embeddings, which are added to those of tokens; nothing is rotated then (GPT-2).
     pub positions: Option<usize>,
     /// Layers whose queries and keys are not rotated (SmolLM3).
     pub unrotated: LayerPattern,
@@ -224,33 +225,33 @@ pub struct DecoderSizes {
     pub weights: DType,
     /// How its parts differ from Llama's.
     pub style: Style,
-    /// The token whose embedding learns nothing.
+    /// The token whose embedding gets no gradient.
     pub padding: Option<usize>,
-    /// Queries, keys and values are kept within this (OLMo 1).
+    /// The bound on queries, keys and values (OLMo 1).
     pub clip: Option<f64>,
-    /// Products of queries and keys are divided by the root of this, where it is not a head's size.
+    /// Products of queries and keys are divided by the root of this, if it is not the head size.
     pub query_scalar: Option<f64>,
-    /// What scores and logits are kept within.
+    /// The bounds on scores and logits.
     pub caps: SoftCaps,
-    /// Logits are multiplied by it (Cohere).
+    /// The factor on logits (Cohere).
     pub logit_scale: Option<f64>,
-    /// What is left out.
+    /// The dropout rates.
     pub dropouts: Dropouts,
-    /// What its parts are multiplied by.
+    /// The factors on its parts.
     pub multipliers: Option<Multipliers>,
     /// How far back positions see.
     pub windows: SlidingWindows,
-    /// Experts, where it has them.
+    /// Experts, if it has any.
     pub experts: Option<ExpertSizes>,
-    /// A vision tower that stands beside it and is not run.
+    /// A vision tower that is in memory and is not run.
     pub tower: Option<TowerSizes>,
-    /// Adapters that are trained instead of it.
+    /// Adapters that are trained in its place.
     pub lora: Option<Lora>,
 }
 
 impl DecoderSizes {
-    /// The rotary frequencies, in f32: half as many as elements of a head are rotated. Those of layers with a window, where they have their
-    /// own and `local` is asked for.
+    /// The rotary frequencies, in f32: half as many as a head has rotated elements. With `local`, those of layers with a window,
+    /// if they have their own.
     #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "f32 as in PyTorch")]
     pub(super) fn frequencies(&self, local: bool) -> Vec<f32> {
         let (theta, scaling) = match self.local_theta.filter(|_| local) {
@@ -277,7 +278,7 @@ impl DecoderSizes {
         self.wavelengths(theta).map(stretched).collect()
     }
 
-    /// The rotary frequencies with a factor for each.
+    /// The rotary frequencies, each divided by its factor.
     pub(super) fn divided(&self, factors: &Factors) -> Vec<f32> {
         self.wavelengths(self.theta)
             .zip(factors.iter())
@@ -285,7 +286,8 @@ impl DecoderSizes {
             .collect()
     }
 
-    /// The rotary frequencies of samples of `count` positions where they follow that, in the steps of f32 in which transformers computes them.
+    /// The rotary frequencies for samples of `count` positions if they depend on it, in the f32 steps in which transformers
+    /// computes them.
     #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "f32 as in PyTorch")]
     pub(super) fn followed(&self, scaling: DynamicScaling, count: usize) -> Vec<f32> {
         let rotated = self.rotated.unwrap_or(self.head_size) as f64;
@@ -294,7 +296,7 @@ impl DecoderSizes {
         self.wavelengths(f64::from(theta)).map(|wavelength| 1.0 / wavelength).collect()
     }
 
-    /// Positions in which each pair of elements turns by 1.
+    /// The number of positions in which each pair of elements turns by one radian.
     #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "f32 as in PyTorch")]
     fn wavelengths(&self, theta: f64) -> impl Iterator<Item = f32> {
         let rotated = self.rotated.unwrap_or(self.head_size);

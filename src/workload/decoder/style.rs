@@ -4,23 +4,23 @@ use super::super::llama::{NormKind, PackedMlp};
 use super::super::plan::TensorPlan;
 use super::names::Names;
 
-/// Where norms of the residual stream stand.
+/// Where the norms of the residual stream are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NormPlaces {
     /// Before attention and before the MLP (Llama).
     #[default]
     Before,
-    /// Before and behind both (Gemma).
+    /// Before and after both (Gemma).
     Around,
     /// The same under other names (GLM-4).
     AroundParts,
-    /// One before both, which stand side by side (Cohere).
+    /// One before both, which run side by side (Cohere).
     Once,
-    /// The same, and what both put out is added to each other first (Phi).
+    /// The same; the outputs of both are added to each other first (Phi).
     OncePaired,
-    /// The same with a norm before each, of what goes into the layer (GPT-NeoX).
+    /// The same with a norm for each, both of the layer's input (GPT-NeoX).
     Beside,
-    /// Behind both (OLMo 2).
+    /// After both (OLMo 2).
     Behind,
 }
 
@@ -32,13 +32,13 @@ pub enum HeadNorms {
     None,
     /// Head by head (Qwen3, Gemma 3).
     Each,
-    /// The same, when values are projected too (GLM-4.5).
+    /// Head by head, after values are projected too (GLM-4.5).
     EachBehindValues,
     /// All heads together (OLMo 2).
     Together,
-    /// Each head with a weight of its own (StableLM).
+    /// Each head with its own weight (StableLM).
     Apart,
-    /// Head by head, when they are rotated (Hunyuan).
+    /// Head by head, after the rotation (Hunyuan).
     Turned,
 }
 
@@ -48,139 +48,139 @@ pub enum Biases {
     /// None.
     #[default]
     None,
-    /// Those to queries, keys and values (Qwen2).
+    /// Those of queries, keys and values (Qwen2).
     Inputs,
-    /// Those, and that of the output (`attention_bias`).
+    /// Those and that of the output (`attention_bias`).
     All,
 }
 
 /// How queries and keys are rotated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rotation {
-    /// Not at all: nothing tells positions apart but the mask (Granite 4 with `nope`).
+    /// Not at all: only the mask tells positions apart (Granite 4 with `nope`).
     Never,
-    /// Elements of two halves of a head are pairs, in the type of the residual stream (Llama).
+    /// Pairs have one element from each half of a head, in the type of the residual stream (Llama).
     #[default]
     Plain,
     /// The same in f32, cast back (OLMo).
     Wide,
-    /// The same, and the rest of a head is joined to what is rotated when both are (Nemotron).
+    /// As `Plain`; the rest of a head is joined to its rotated part after both queries and keys are rotated (Nemotron).
     BeforeRest,
-    /// The same, and what was rotated goes when the rest is joined to it, of queries before keys (GLM-4.5).
+    /// The same, but the rotated part is freed when the rest is joined to it, queries before keys (GLM-4.5).
     GivingWay,
-    /// Neighbours are pairs (GLM).
+    /// Pairs are adjacent elements (GLM).
     Neighbours,
     /// The same in f32, cast back (ERNIE 4.5).
     WideNeighbours,
-    /// The same of queries and keys that were cast to f32 before, with tables in the type of the residual stream (Cohere).
+    /// The same for queries and keys that were cast to f32 before, with tables in the type of the residual stream (Cohere).
     CastNeighbours,
-    /// Half by half, with tables of one (gpt-oss).
+    /// By halves, with tables of one half (gpt-oss).
     Halves,
 }
 
 impl Rotation {
-    /// The tables are in f32.
+    /// Whether the tables are in f32.
     pub(super) const fn is_wide(self) -> bool {
         matches!(self, Self::Wide | Self::WideNeighbours)
     }
 }
 
-/// Which layers of a block are one layer.
+/// Which linear layers of a block are joined into one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LayerFusion {
     /// None.
     #[default]
     None,
-    /// The projections to queries, keys and values, side by side in each head (GPT-NeoX).
+    /// The projections of queries, keys and values, side by side in each head (GPT-NeoX).
     Heads,
-    /// The same side by side (GPT-2).
+    /// The projections of queries, keys and values, side by side (GPT-2).
     Thirds,
-    /// The MLP's gate and what it lets through (GLM).
+    /// The MLP's gate and up projections (GLM).
     Gates,
-    /// Those, and the projections to queries, keys and values (Phi-3).
+    /// Those of the MLP, and those of queries, keys and values (Phi-3).
     All,
 }
 
-/// When the norms of a layer are made.
+/// When the norms of a layer are created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NormsMade {
     /// After its other parts.
     #[default]
     Last,
-    /// The same; the one behind all layers is made after rotary frequencies, not before (Phi).
+    /// After its other parts; the norm after all layers is created after the rotary frequencies, not before (Phi).
     VeryLast,
-    /// Before them (GPT-NeoX).
+    /// Before its other parts (GPT-NeoX).
     First,
-    /// Each before what it stands before (GPT-2).
+    /// Each before the part that it precedes (GPT-2).
     InTurn,
-    /// Behind attention, before the MLP (GraniteMoE).
+    /// After attention, before the MLP (GraniteMoE).
     Between,
-    /// Each behind what it stands before; the one behind all layers is made before them (OPT).
+    /// Each after the part that it precedes; the norm after all layers is created before them (OPT).
     BehindEach,
-    /// Before them, and the MLP before attention (Granite 4).
+    /// Before its other parts, and the MLP before attention (Granite 4).
     BeforeMlp,
 }
 
-/// What is told of positions beside what turns them into rotations.
+/// Which code gets the positions, besides the rotary embeddings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PositionUse {
-    /// What makes masks, which looks for packed samples then, and layers, which do not read them.
+    /// The code for masks, which then looks for packed samples, and layers, which do not read them.
     #[default]
     Both,
-    /// Layers alone (gpt-oss).
+    /// Layers only (gpt-oss).
     Layers,
     /// Neither (Granite 4).
     Neither,
 }
 
-/// What lives as long as a layer, or attention in it, runs.
+/// Which tensors live as long as a layer, or its attention, runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LayerLocals {
     /// Nothing.
     #[default]
     Nothing,
-    /// What comes out of attention and of the MLP; what goes into them lives until that is added (GPT-2).
+    /// The outputs of attention and the MLP; their inputs live until the output is added (GPT-2).
     Outputs,
-    /// What is cut and rotated within attention, as long as that runs (Phi).
+    /// The cut and rotated tensors within attention, as long as it runs (Phi).
     Rotated,
-    /// That, and what goes into attention and what comes out of it, as long as the layer runs (StableLM).
+    /// Those, and the input and output of attention as long as the layer runs (StableLM).
     Attention,
 }
 
 impl LayerLocals {
-    /// What comes out of attention lives on.
+    /// Whether the output of attention lives on.
     pub(super) const fn outputs(self) -> bool {
         matches!(self, Self::Outputs | Self::Attention)
     }
 
-    /// What is cut and rotated in attention does, within it.
+    /// Whether cut and rotated tensors live to the end of attention.
     pub(super) const fn rotated(self) -> bool {
         matches!(self, Self::Rotated | Self::Attention)
     }
 }
 
-/// What hidden values of an MLP without a gate go through, or what Gemma's gates do.
+/// The activation of an MLP without a gate, or of Gemma's gates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MlpActivation {
-    /// GELU by tanh, as one op (`gelu_pytorch_tanh`).
+    /// GELU in its tanh form, as one op (`gelu_pytorch_tanh`).
     #[default]
     GeluTanh,
     /// GELU by the error function (`gelu`).
     Gelu,
-    /// GELU by tanh, op by op (`gelu_new`).
+    /// GELU in its tanh form, op by op (`gelu_new`).
     NewGelu,
-    /// What is positive (`relu`).
+    /// ReLU (`relu`).
     Relu,
-    /// The same, squared (`relu2`).
+    /// ReLU, squared (`relu2`).
     SquaredRelu,
 }
 
 /// How a decoder's parts differ from Llama's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Style {
-    /// What its norms do.
+    /// The kind of its norms.
     pub norm: NormKind,
-    /// Where they stand.
+    /// Where its norms are.
     pub places: NormPlaces,
     /// Norms of queries and keys.
     pub heads: HeadNorms,
@@ -190,7 +190,7 @@ pub struct Style {
     pub mlp_biases: bool,
     /// How queries and keys are rotated.
     pub rotation: Rotation,
-    /// Layers that are one.
+    /// Linear layers that are joined.
     pub packing: LayerFusion,
     /// The MLP has no gate.
     pub ungated: bool,
@@ -198,28 +198,28 @@ pub struct Style {
     pub conv1d: bool,
     /// The head has a bias (Phi).
     pub head_bias: bool,
-    /// The softmax of attention has one more logit for each head, which takes its share: it is eager alone (gpt-oss).
+    /// The softmax of attention has one more logit for each head, which takes a share: only eager attention does that (gpt-oss).
     pub sinks: bool,
-    /// When norms are made.
+    /// When norms are created.
     pub norms_made: NormsMade,
-    /// An MLP whose gate and what it lets through are one layer.
+    /// The form of an MLP with one layer for gate and up projection.
     pub packed: PackedMlp,
-    /// What is told of positions.
+    /// Which code gets the positions.
     pub told: PositionUse,
-    /// Learned positions are counted from a mask, which the model makes where it is given none (OPT).
+    /// Learned positions are computed from a mask, which the model makes if it gets none (OPT).
     pub counts_mask: bool,
-    /// Queries are scaled where they are projected, not their products with keys; they are made behind keys and values (OPT).
+    /// Queries are scaled after their projection, instead of their products with keys; they are projected after keys and values (OPT).
     pub scales_queries: bool,
-    /// Its class initialises rotary frequencies once more (Hunyuan).
+    /// Its class initialises rotary frequencies again (Hunyuan).
     pub turns_anew: bool,
-    /// What lives longer than it is needed.
+    /// Tensors that live longer than needed.
     pub kept: LayerLocals,
-    /// What its modules are called.
+    /// The names of its modules.
     pub names: Names,
-    /// How ranks split them.
+    /// How ranks split its modules.
     pub plan: TensorPlan,
     /// Gates go through GELU, and embeddings are multiplied by the root of their width (Gemma).
     pub gemma: bool,
-    /// The form of that GELU, or what an MLP without a gate has.
+    /// The form of that GELU, or the activation of an MLP without a gate.
     pub activation: MlpActivation,
 }

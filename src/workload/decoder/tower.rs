@@ -1,5 +1,5 @@
-//! The vision tower beside a language model, and what projects its output (Gemma 3, Mistral 3): a model that is trained on text alone has their
-//! weights in memory, runs none of them, and they get no gradients and no state of an optimizer.
+//! The vision tower beside a language model, and the projector of its output (Gemma 3, Mistral 3). A model that is trained on
+//! text alone has their weights in memory, but does not run them; they get no gradients and no optimizer state.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -14,19 +14,19 @@ use super::siglip::Siglip;
 use super::sizes::{DecoderSizes, PixtralSizes, TowerKind, TowerSizes};
 use super::style::Style;
 
-/// The keys of a `config.json` beside those that its language model has under a key of their own.
+/// The keys of a `config.json` beside its `text_config`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub(super) struct TowerKeys {
     vision_config: Option<VisionKeys>,
-    /// Patches of each side that become one (Mistral 3).
+    /// Patches of each side that are merged into one (Mistral 3).
     spatial_merge_size: Option<Extent>,
     multimodal_projector_bias: Option<bool>,
     /// One layer, or a list of them.
     vision_feature_layer: Option<Features>,
-    /// What goes on within a projector that is not run.
+    /// Part of a projector that is not run.
     #[serde(rename = "projector_hidden_act")]
     _activation: Option<IgnoredAny>,
-    /// What images become in a text is read by what prepares one.
+    /// Only read by programs that prepare texts with images.
     #[serde(rename = "mm_tokens_per_image")]
     _tokens: Option<IgnoredAny>,
     #[serde(rename = "boi_token_index")]
@@ -37,7 +37,7 @@ pub(super) struct TowerKeys {
     _image: Option<IgnoredAny>,
 }
 
-/// The layers of a tower that are projected.
+/// The layers of a tower whose output is projected.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(untagged)]
 enum Features {
@@ -45,7 +45,7 @@ enum Features {
     Several(Vec<i64>),
 }
 
-/// The keys of a `vision_config`; where one is missing its value is that of `SiglipVisionConfig` or `PixtralVisionConfig`.
+/// The keys of a `vision_config`; missing ones have the defaults of `SiglipVisionConfig` or `PixtralVisionConfig`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 struct VisionKeys {
     model_type: Option<String>,
@@ -60,15 +60,15 @@ struct VisionKeys {
 }
 
 impl TowerKeys {
-    /// The files that have one: its `model_type`, and that of its tower.
+    /// The supported files with a tower: their `model_type`, and that of the tower.
     const KNOWN: [(&str, &str); 2] = [("gemma3", "siglip_vision_model"), ("mistral3", "pixtral")];
 
-    /// Whether files of a `model_type` have a tower that is there.
+    /// Whether files of a `model_type` have a supported tower.
     pub fn knows(model_type: &str) -> bool {
         Self::KNOWN.iter().any(|(known, _)| *known == model_type)
     }
 
-    /// The language model of these sizes beside the tower of a `model_type`; `tied` is what the file says of its head.
+    /// The language model of these sizes with the tower of a `model_type`; `tied` is the file's key for its head.
     pub fn beside(&self, model_type: &str, text: DecoderSizes, tied: Option<bool>) -> Result<DecoderSizes, String> {
         let style = Style { names: Names::BESIDE_TOWER, ..text.style };
         Ok(DecoderSizes { tower: Some(self.sizes(model_type)?), tied: tied.unwrap_or(true), style, ..text })
@@ -126,7 +126,7 @@ pub(super) enum Tower {
 }
 
 impl Tower {
-    /// Makes them, before the language model of this `width`.
+    /// Makes the tower and the projector, before the language model of this `width`.
     pub fn make(cx: &mut Context, all: &mut Parameters, sizes: &TowerSizes, width: usize) -> OpResult<Self> {
         Ok(match sizes.kind {
             TowerKind::Siglip { positions } => Self::Siglip(Siglip::make(cx, all, (sizes, positions), width)?),
@@ -134,7 +134,7 @@ impl Tower {
         })
     }
 
-    /// What is not in a file comes to the device behind what is.
+    /// Tensors that are not in the file come to the device after those that are.
     pub fn loaded(&self, cx: &mut Context) -> OpResult<()> {
         match self {
             Self::Siglip(tower) => tower.loaded(cx),
@@ -142,7 +142,7 @@ impl Tower {
         }
     }
 
-    /// Puts adapters beside its layers, which peft does wherever a module has the name of a target.
+    /// Puts adapters on its layers: peft does so for every module with a target's name.
     pub fn adapt(&mut self, cx: &mut Context, all: &mut Parameters, lora: Lora) -> OpResult<()> {
         match self {
             Self::Siglip(tower) => tower.adapt(cx, all, lora),

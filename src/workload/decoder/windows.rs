@@ -1,4 +1,4 @@
-//! How a `config.json` says which layers have a sliding window.
+//! The keys of a `config.json` for layers with a sliding window.
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
@@ -10,33 +10,33 @@ use super::sizes::SlidingWindows;
 /// The keys of windows.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub(super) struct WindowKeys {
-    /// Given, and then perhaps as none.
+    /// The key is there, perhaps with `null`.
     #[serde(default, deserialize_with = "given")]
     sliding_window: Option<Option<usize>>,
     use_sliding_window: Option<bool>,
-    /// What each layer is.
+    /// The type of each layer.
     pub layer_types: Option<Vec<String>>,
     max_window_layers: Option<usize>,
     #[serde(alias = "_sliding_window_pattern")]
     sliding_window_pattern: Option<Every>,
 }
 
-/// Which layer has none, again and again.
+/// The period of layers without a window.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(untagged)]
 enum Every {
     Layers(usize),
-    /// A word of letters for layers (EXAONE 4), which `layer_types` says again.
+    /// A string with a letter per layer (EXAONE 4), which `layer_types` repeats.
     Word(IgnoredAny),
 }
 
 impl WindowKeys {
-    /// A file does not say that there are none.
+    /// Whether the file does not set the window to none.
     pub const fn are_given(&self) -> bool {
         !matches!(self.sliding_window, Some(None))
     }
 
-    /// The windows of so many `layers`, of which some are `unrotated`.
+    /// The windows of a model with this many `layers`, of which some are `unrotated`.
     pub fn windows(&self, family: &Family, layers: usize, unrotated: LayerPattern) -> Result<SlidingWindows, String> {
         let asked = self.use_sliding_window == Some(true);
         let given = self.sliding_window.flatten();
@@ -57,7 +57,7 @@ impl WindowKeys {
         let listed = match (&self.layer_types, family.windows) {
             (Some(types), _) => types.iter().map(|kind| has_window(kind)).collect::<Result<_, _>>()?,
             (None, WindowRule::AllButEvery(own) | WindowRule::AllButEveryUnlessNone(own)) => {
-                // Gemma 3 and EXAONE 4 alone read another.
+                // Only Gemma 3 and EXAONE 4 read another pattern.
                 let reads = family.own_keys.contains(&"sliding_window_pattern");
                 let every = match self.sliding_window_pattern.as_ref().filter(|_| reads) {
                     Some(Every::Layers(every)) => *every,
@@ -79,7 +79,7 @@ impl WindowKeys {
             (None, _) => (0..layers).map(|layer| unrotated.has(layer)).collect(),
         };
         let pattern = LayerPattern::under("layer_types", &listed)?;
-        // Where no layer has one, some families make no mask for them.
+        // If no layer has a window, some families make no mask for windows.
         let always = matches!(family.windows, WindowRule::AllButEvery(_) | WindowRule::AllOrListed | WindowRule::Early);
         let some = SlidingWindows::some(window, pattern);
         Ok(match pattern {
@@ -90,7 +90,7 @@ impl WindowKeys {
     }
 }
 
-/// A key that is there, whatever it says.
+/// A key that is given, with any value.
 pub(super) fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Option<Option<T>>, D::Error> {

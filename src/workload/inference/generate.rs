@@ -7,7 +7,7 @@ use vramlab_train::{Checkpointing, Config, Context, KvCache, Model, OpResult, Sh
 use super::Generation;
 
 impl Generation {
-    /// The beginning of every sequence of `tokens`: as much as the new tokens leave room for.
+    /// The beginning of every sequence of `tokens`, as long as the new tokens leave room for.
     pub(super) fn prompt(self, cx: &Context, tokens: &Tensor) -> OpResult<Tensor> {
         let refused = |text: String| Err(TrainError::Workload(text).into());
         let (&[samples, rows], DType::I64) = (tokens.shape().dims(), tokens.dtype()) else {
@@ -68,11 +68,11 @@ fn put(tokens: &[i64], bytes: &mut [u8]) {
 }
 
 /// The token with the largest logit at the last position of every sequence. `logits` are (samples, rows, vocabulary); a
-/// device without bytes has none to tell.
+/// device without bytes has no logits to read.
 fn likeliest(cx: &Context, logits: &Tensor, tokens: &mut [i64]) -> OpResult<()> {
     let [samples, rows, vocabulary] = *logits.shape().dims() else { return Ok(()) };
     let size = usize::try_from(logits.dtype().size()).unwrap_or(4);
-    // Where all are 0, the first is as good as any: a batch may have millions of sequences.
+    // If all logits are 0, the first token will do: a batch may have millions of sequences.
     let told = if cx.memory().with_device(|device| device.info().simulated) { 1 } else { vocabulary };
     let mut bytes = vec![0; told * size];
     for sample in 0..samples {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub use plan::{Epochs, PlannedBatch};
 pub use read::{LengthsError, read_lengths};
 
-/// How samples of several lengths become batches.
+/// How samples of different lengths become batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LengthPolicy {
@@ -19,8 +19,8 @@ pub enum LengthPolicy {
     Pad,
     /// In random order, padded to the longest sample of each batch.
     Shuffle,
-    /// Samples of nearly the same length together, as `group_by_length` of transformers has them: of every 50 batches
-    /// in random order the longest samples first, and the longest one of all in the first batch.
+    /// Samples of similar length together, as transformers' `group_by_length`: of every 50 batches in random order
+    /// the longest samples first, and the longest of all in the first batch.
     Bucket,
     /// The longest sample first, then in falling order.
     LongestFirst,
@@ -49,15 +49,15 @@ impl LengthPolicy {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lengths {
     samples: Arc<[u32]>,
-    /// Longer samples are cut to it, where they are not packed.
+    /// Longer samples are cut to this length, unless they are packed.
     most: u32,
     /// How batches are made of them.
     pub policy: LengthPolicy,
-    /// Decides what is random in that.
+    /// The seed of the random order.
     pub seed: u64,
-    /// The length of a row that is packed.
+    /// The length of a packed row.
     row: u32,
-    /// The batches themselves, where they are known.
+    /// The batches themselves, if they are given.
     planned: Option<Arc<[PlannedBatch]>>,
 }
 
@@ -70,19 +70,19 @@ impl Lengths {
         Some(Self { samples: samples.into(), most, policy: LengthPolicy::Pad, seed, row, planned: None })
     }
 
-    /// Just these batches, whatever the policy and the samples of a batch.
+    /// Exactly these batches, whatever the policy and the batch size.
     #[must_use]
     pub fn in_batches(&self, planned: Arc<[PlannedBatch]>) -> Self {
         Self { planned: Some(planned), ..self.clone() }
     }
 
-    /// The same in batches of another kind.
+    /// The same with another policy.
     #[must_use]
     pub fn under(&self, policy: LengthPolicy) -> Self {
         Self { policy, ..self.clone() }
     }
 
-    /// The same in rows of `row` tokens where they are packed.
+    /// The same with packed rows of `row` tokens.
     #[must_use]
     pub fn in_rows_of(self, row: u32) -> Self {
         Self { row: row.max(1), ..self }
@@ -94,7 +94,7 @@ impl Lengths {
         self.samples.len()
     }
 
-    /// Every sample's, cut where it must be.
+    /// The length of every sample, cut if it is too long.
     pub fn each(&self) -> impl Iterator<Item = u32> {
         self.samples.iter().map(|length| self.cut(*length))
     }
@@ -110,7 +110,7 @@ impl Lengths {
         length.clamp(1, most)
     }
 
-    /// Samples that are cut.
+    /// How many samples are cut.
     #[must_use]
     pub fn cut_samples(&self) -> usize {
         self.samples.iter().filter(|length| self.cut(**length) < **length).count()

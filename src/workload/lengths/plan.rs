@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::super::random::Random;
 use super::{LengthPolicy, Lengths};
 
-/// Batches of which `group_by_length` sorts the samples together.
+/// The most batches whose samples `group_by_length` sorts together.
 const TOGETHER: usize = 50;
 
 /// One batch.
@@ -38,15 +38,15 @@ pub struct Epochs {
     lengths: Lengths,
     /// Samples of a batch.
     samples: usize,
-    /// Which epoch `batches` are.
+    /// The epoch of `batches`.
     epoch: u64,
     batches: Vec<PlannedBatch>,
-    /// The samples of all, one batch after the other; none where batches are rows that are packed, or planned.
+    /// The samples of all batches, one batch after the other; empty if rows are packed or batches are given.
     order: Vec<u32>,
 }
 
 impl Epochs {
-    /// Batches of `samples` each; the last one of an epoch has what is left.
+    /// Batches of `samples` each; the last one of an epoch has the remainder.
     #[must_use]
     pub fn new(lengths: &Lengths, samples: usize) -> Self {
         let samples = samples.max(1);
@@ -54,7 +54,7 @@ impl Epochs {
         Self { batches: batches(lengths, samples, &order), order, lengths: lengths.clone(), samples, epoch: 0 }
     }
 
-    /// How many batches an epoch has: one at least.
+    /// How many batches an epoch has: at least one.
     #[must_use]
     pub fn per_epoch(&self) -> u64 {
         self.batches.len() as u64
@@ -64,7 +64,7 @@ impl Epochs {
     #[must_use]
     pub fn batch(&mut self, number: u64) -> PlannedBatch {
         let at = self.find(number);
-        // Every epoch has as many.
+        // Every epoch has the same number of batches.
         self.batches.get(at).copied().unwrap_or(PlannedBatch { samples: 1, length: 1, longest: None, tokens: 1 })
     }
 
@@ -77,7 +77,7 @@ impl Epochs {
         if !self.order.is_empty() {
             return of_samples.take(batch.samples as usize).collect();
         }
-        // Of a batch of which only the sum is known the last samples are as short as they can be.
+        // If only the sum of a batch is known, the last samples are as short as possible.
         let mut left = batch.tokens;
         let rest = (0..batch.samples).rev().map(u64::from);
         let each = rest.map(|behind| {
@@ -88,7 +88,7 @@ impl Epochs {
         each.collect()
     }
 
-    /// Brings the epoch of a batch here; its place in it.
+    /// Computes the epoch of a batch; returns the batch's index in it.
     fn find(&mut self, number: u64) -> usize {
         let (epoch, at) = (number / self.per_epoch(), number % self.per_epoch());
         if epoch != self.epoch {
@@ -100,7 +100,7 @@ impl Epochs {
     }
 }
 
-/// The batches of an epoch whose samples come in this order: never none.
+/// The batches of an epoch with its samples in this order: never empty.
 fn batches(lengths: &Lengths, samples: usize, order: &[u32]) -> Vec<PlannedBatch> {
     if let Some(planned) = &lengths.planned {
         return planned.to_vec();
@@ -121,7 +121,7 @@ fn batches(lengths: &Lengths, samples: usize, order: &[u32]) -> Vec<PlannedBatch
     order.chunks(samples).map(padded).collect()
 }
 
-/// The order in which an epoch takes the samples; nothing where batches are not made of whole ones.
+/// The order in which an epoch takes the samples; empty if batches are not made of whole samples.
 fn order(lengths: &Lengths, samples: usize, epoch: u64) -> Vec<u32> {
     if lengths.planned.is_some() || lengths.policy == LengthPolicy::Pack {
         return Vec::new();
@@ -139,7 +139,7 @@ fn order(lengths: &Lengths, samples: usize, epoch: u64) -> Vec<u32> {
             let together = (order.len() / (samples * 4)).clamp(1, TOGETHER) * samples;
             order.chunks_mut(together).for_each(falling);
             let first = |at: &usize| order.get(*at).map(|sample| lengths.of(*sample));
-            // The first of equals, as Python's `index` finds it.
+            // Of equals the first, as in Python's `index`.
             let longest = (0..order.len()).step_by(together).rev().max_by_key(first);
             if let Some(longest) = longest {
                 order.swap(0, longest);
@@ -157,7 +157,7 @@ fn shuffle(order: &mut [u32], seed: u64, epoch: u64) {
     }
 }
 
-/// All samples one after the other, cut into rows; what does not fill the last row is left out, unless it is all there is.
+/// All samples one after the other, cut into rows; an incomplete last row is left out, unless it is the only one.
 fn packed(lengths: &Lengths, samples: usize) -> Vec<PlannedBatch> {
     let (row, tokens) = (u64::from(lengths.row), lengths.tokens());
     let rows = (tokens / row).max(1);
@@ -172,7 +172,7 @@ fn packed(lengths: &Lengths, samples: usize) -> Vec<PlannedBatch> {
     whole.chain((rest > 0).then(|| batch(rest))).collect()
 }
 
-/// There are fewer samples than that.
+/// The count fits: there are fewer samples than that.
 fn narrow(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }

@@ -1,6 +1,6 @@
-//! Lengths out of a file: a number a line, or a column of a CSV or JSONL file.
+//! Lengths from a file: a number per line, or a column of a CSV or JSONL file.
 //!
-//! Files are read piece by piece: what is kept is a number a sample, whatever else stands in a line.
+//! Files are read piece by piece: only one number per sample is kept.
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Read};
@@ -13,32 +13,32 @@ use thiserror::Error;
 use super::super::bounds::Extent;
 use vramlab_user_input::{FileError, open_file};
 
-/// Samples of a file at most.
+/// The most samples of a file.
 const MOST_SAMPLES: usize = 1 << 22;
-/// Bytes of a line at most.
+/// The most bytes of a line.
 const LONGEST_LINE: usize = 16 << 20;
-/// Columns of a CSV file at most, and bytes of a field that are looked at.
+/// The most columns of a CSV file, and the most bytes of a field that are read.
 const MOST_COLUMNS: usize = 4096;
 const LONGEST_FIELD: usize = 256;
 
-/// Why there are no lengths.
+/// Why lengths can't be read.
 #[derive(Debug, Error)]
 pub enum LengthsError {
     /// The file is not read.
     #[error(transparent)]
     File(#[from] FileError),
-    /// What stands in it is none.
+    /// Its content has no lengths.
     #[error("{}: {why}", .path.display())]
     Content {
         /// The file.
         path: PathBuf,
-        /// In which line, and what is to be done.
+        /// The line, and what to do.
         why: String,
     },
 }
 
-/// The lengths that a file has, and the column that they come from, where it has columns. `column` names one; else it is the first
-/// with a number in the first line that has any. A column of lists in a JSONL file gives how long each is.
+/// The lengths in a file, and the column that they come from, if it has columns. `column` names one; by default it is the first
+/// with a number in the first line that has any. A column of lists in a JSONL file gives the length of each list.
 ///
 /// # Errors
 /// [`LengthsError`].
@@ -94,7 +94,7 @@ impl Samples {
     }
 }
 
-/// Lines of a file, none of them longer than is taken.
+/// Lines of a file, up to the longest that is read.
 struct Lines<R> {
     reader: R,
     line: Vec<u8>,
@@ -131,17 +131,17 @@ fn number(text: &[u8]) -> Option<f64> {
     parsed(text).filter(|number| number.is_finite())
 }
 
-/// As a float, which may be none or infinite.
+/// The number in `text`, which may be infinite; `None` if it is none.
 fn parsed(text: &[u8]) -> Option<f64> {
     std::str::from_utf8(text).ok()?.trim().parse().ok()
 }
 
-/// As much of it as a sentence takes.
+/// The beginning of `text`, short enough for a sentence.
 fn shown(text: &[u8]) -> String {
     String::from_utf8_lossy(text).chars().take(40).collect()
 }
 
-/// A number a line; the first line is there.
+/// Reads one number per line; the first line is already read.
 fn plain(lines: &mut Lines<impl BufRead>, samples: &mut Samples) -> Result<(), String> {
     loop {
         let line = lines.number;
@@ -156,7 +156,7 @@ fn plain(lines: &mut Lines<impl BufRead>, samples: &mut Samples) -> Result<(), S
     }
 }
 
-/// An object a line; the first line is there.
+/// Reads one object per line; the first line is already read.
 fn objects(lines: &mut Lines<impl BufRead>, column: Option<&str>, samples: &mut Samples) -> Result<String, String> {
     let mut wanted = column.map(str::to_owned);
     loop {
@@ -189,7 +189,7 @@ fn objects(lines: &mut Lines<impl BufRead>, column: Option<&str>, samples: &mut 
     }
 }
 
-/// What the cell of a row is.
+/// The content of a row's cell.
 enum Cell {
     Number(f64),
     Items(usize),
@@ -287,7 +287,7 @@ impl<'de> Visitor<'de> for Row<'_> {
     }
 }
 
-/// A table with a line of names; that line is there.
+/// Reads a table with a header line, which is already read.
 fn table(lines: &mut Lines<impl BufRead>, column: Option<&str>, samples: &mut Samples) -> Result<String, String> {
     let tabs = lines.line.contains(&b'\t') && !lines.line.contains(&b',');
     let mut records = Records { lines, separator: if tabs { b'\t' } else { b',' } };
@@ -327,7 +327,7 @@ struct Records<'a, R> {
 }
 
 impl<R: BufRead> Records<'_, R> {
-    /// The fields of the record that begins with the present line: of each as many bytes as a number could have.
+    /// The fields of the record that begins with the current line, each cut to the bytes that a number could have.
     fn fields(&mut self) -> Result<Vec<Vec<u8>>, String> {
         let (begun, mut size) = (self.lines.number, 0);
         let mut fields = vec![Vec::new()];
@@ -337,7 +337,7 @@ impl<R: BufRead> Records<'_, R> {
             size += line.len();
             for &byte in line {
                 match byte {
-                    // A doubled quote closes and opens.
+                    // A doubled quote closes and reopens the field.
                     b'"' => quoted = !quoted,
                     byte if byte == self.separator && !quoted => {
                         if fields.len() == MOST_COLUMNS {

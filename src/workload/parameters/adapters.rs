@@ -1,4 +1,4 @@
-//! Parameters of adapters, and what peft does to a model before it has some.
+//! Parameters of adapters, and how peft prepares a model for them.
 
 use vramlab_device::DType;
 use vramlab_train::{Context, OpResult, Shape, Tensor};
@@ -7,8 +7,8 @@ use super::init::Init;
 use super::{ParameterEntry, ParameterKind, Parameters};
 
 impl Parameters {
-    /// What peft's `prepare_model_for_kbit_training` does before it freezes the model: what is not quantised becomes f32, one after
-    /// the other, then the cache is emptied.
+    /// peft's `prepare_model_for_kbit_training` before it freezes the model: parameters that are not quantised become f32, one
+    /// after the other, then the cache is emptied.
     pub fn prepare_for_training(&self, cx: &Context) -> OpResult<()> {
         let whole = self.made.iter().flatten().filter(|made| made.four_bit.is_none());
         whole.into_iter().try_for_each(|made| cx.convert(&made.data, DType::F32, &made.name))?;
@@ -16,7 +16,7 @@ impl Parameters {
         Ok(())
     }
 
-    /// A matrix of an adapter, which is trained: of values as `nn.Linear` has them where it is the first of two, else of zeros.
+    /// A trained matrix of an adapter: initialised like `nn.Linear` if it is the first of two, else with zeros.
     #[expect(clippy::cast_precision_loss, reason = "layer sizes are small")]
     pub fn adapter(&mut self, cx: &Context, name: &str, dims: &[usize; 2], first: bool) -> OpResult<Tensor> {
         let init = if first { Init::Uniform(1.0 / (dims[1] as f64).sqrt()) } else { Init::Zero };
@@ -25,7 +25,7 @@ impl Parameters {
         self.make_as(ParameterKind::Adapter, slot, cx, name, [shape, shape], init)
     }
 
-    /// A parameter of an adapter that was computed of others: it has its values.
+    /// A parameter of an adapter that was computed from others: it already has its values.
     pub fn computed_adapter(&mut self, cx: &Context, name: &str, data: Tensor) -> Tensor {
         let (slot, shape) = (self.reserve(), data.shape());
         cx.becomes_parameter(&data, cx.memory().name(name));

@@ -56,7 +56,7 @@ impl Init {
         }
     }
 
-    /// Writes a rank's part of the values of parameter `number`, which is of shape `whole`: some rows, or some columns.
+    /// Writes a rank's part of the values of parameter `number`, which has the shape `whole`: some rows, or some columns.
     #[expect(clippy::cast_possible_truncation, reason = "f32 weights; a model has few parameters")]
     pub(super) fn write_part(
         self,
@@ -67,7 +67,7 @@ impl Init {
     ) -> OpResult<()> {
         let Self::Uniform(bound) = self else { return self.write(cx, data, number) };
         let (part, columns) = (data.shape().last(), whole.last());
-        // Rows of a matrix, or of experts those of each gate and of each of what it lets through.
+        // The rows of a matrix, or for experts the rows of each gate and of each up projection.
         let stretches = if let &[experts, _, _] = whole.dims() { 2 * experts } else { 1 };
         let (stretch, run) = match part == columns {
             true => (whole.numel() / stretches, whole.numel() / stretches / world.size()),

@@ -8,10 +8,11 @@ use vramlab_train::{Context, OpResult, Shape, Tensor, World};
 use super::{ParameterEntry, Parameters};
 
 impl Parameters {
-    /// Loads what is on the meta device as transformers does: a block of all bytes is taken and given back, then the weights come one
-    /// after the other in the order of their names, and a matrix in 4 bits is quantised before the next one comes.
+    /// Loads the parameters on the meta device as transformers does: a block of all bytes is allocated and freed, then the
+    /// weights come one after the other in the order of their names, and a matrix in 4 bits is quantised before the next one
+    /// comes.
     pub fn load(&mut self, cx: &mut Context) -> OpResult<()> {
-        // Among ranks whatever the plan has is counted as a part, what they load whole too.
+        // With several ranks, everything in the plan counts as a part, even what they load whole.
         let ranks = cx.world().map_or(1, World::size) as u64;
         let size = |made: &ParameterEntry| {
             let whole = match (&made.four_bit, made.whole) {
@@ -53,8 +54,8 @@ impl Parameters {
     }
 }
 
-/// Takes the block of a matrix of all experts as transformers does, which files have one by one: the parts of each, then stacks of these,
-/// and of gates and what they let through both behind each other.
+/// Allocates the block of a matrix of all experts as transformers does from a file with one matrix per expert: the parts of each,
+/// then stacks of them, then gate and up projections joined.
 fn load_experts(cx: &Context, data: &Tensor, name: &str, count: usize) -> OpResult<()> {
     let stacks = if name.ends_with("gate_up_proj") { 2 } else { 1 };
     let block = |parts: usize, what| {

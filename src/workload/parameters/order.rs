@@ -1,11 +1,11 @@
-//! In which order the parameters of a module are visited.
+//! The order in which the parameters of a module are visited.
 
 use vramlab_train::Context;
 
 use super::{ParameterEntry, ParameterKind, Parameters};
 
 impl Parameters {
-    /// Numbers of the parameters of the module `name` as they are listed: those of an adapter behind the layer that it stands beside.
+    /// Numbers of the parameters of the module `name` in listing order: an adapter's come after those of its layer.
     pub fn of_module(&self, cx: &Context, name: &str) -> Vec<usize> {
         let (before, prefix) = (cx.parameter_count(), format!("{name}."));
         let made = || self.made.iter().flatten().enumerate().map(move |(number, made)| (before + number, made));
@@ -28,9 +28,9 @@ impl Parameters {
         self.behind_those_within(before, numbers)
     }
 
-    /// The same with what a module has of its own behind what the modules in it have, as FSDP visits them.
+    /// The same with a module's own parameters after those of its children, as FSDP visits them.
     fn behind_those_within(&self, before: usize, mut numbers: Vec<usize>) -> Vec<usize> {
-        // Adapters stand in modules of their own behind the weight beside which they are.
+        // Adapters are in modules of their own, after the weight of their layer.
         let names: Vec<Option<&str>> = self
             .made
             .iter()

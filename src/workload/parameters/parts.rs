@@ -1,4 +1,4 @@
-//! Parameters of which each rank makes or loads a part, and those of layers in 4 bits.
+//! Parameters of which each rank makes or loads a part, and parameters of layers in 4 bits.
 
 use vramlab_device::DType;
 use vramlab_train::{Context, FourBitWeight, OpResult, Shape, Tensor, TensorRole, TrainError, UnevenSplit, World};
@@ -8,7 +8,7 @@ use super::{ParameterEntry, ParameterKind, Parameters};
 use crate::quantization::Quantization;
 
 impl Parameters {
-    /// Some rows of a table, where ranks load parts.
+    /// A rank's rows of a table, if ranks load parts.
     pub fn table(&mut self, cx: &mut Context, name: &str, [rows, width]: [usize; 2]) -> OpResult<Tensor> {
         let ranks = self.parts.map_or(1, World::size);
         cx.loads_in_parts();
@@ -21,8 +21,8 @@ impl Parameters {
         self.split_weight(cx, name, [rows, width], [rows / ranks, width])
     }
 
-    /// What the linear layer `name` does with its part, and the part's inputs and outputs, where ranks load parts: what
-    /// transformers' plan of a model (`base_model_tp_plan`) has for it.
+    /// The role of the linear layer `name` in transformers' plan of a model (`base_model_tp_plan`), and the inputs and
+    /// outputs of the part, if ranks load parts.
     pub fn part_of(
         &self,
         cx: &mut Context,
@@ -44,8 +44,8 @@ impl Parameters {
         Ok(Some((role, part)))
     }
 
-    /// The matrices of all experts, of `hidden` values each: gates and what they let through in one, and the way back. Ranks that load
-    /// parts have some of the hidden values.
+    /// The matrices of all experts, with `hidden` values each: gate and up projections in one, and the down projections. If ranks
+    /// load parts, each has some of the hidden values.
     pub fn experts(
         &mut self,
         cx: &mut Context,
@@ -69,8 +69,8 @@ impl Parameters {
         ])
     }
 
-    /// The same with biases, inputs by outputs: gates and what they let through in turns, their biases, the way back, its biases. They are
-    /// whole on every rank.
+    /// The same with biases, stored inputs by outputs: alternating gate and up projections, their biases, the down projections,
+    /// their biases. Every rank has all of them.
     pub fn biased_experts(
         &mut self,
         cx: &Context,

@@ -7,7 +7,7 @@ use super::super::bounds::{Extent, Padding, Repeats};
 /// A layer, and the name that its parameters begin with.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Layer {
-    /// Its place, such as `layers.3`, where it has none.
+    /// The prefix of its parameters; by default its place, such as `layers.3`.
     pub name: Option<String>,
     /// What it does.
     #[serde(flatten)]
@@ -25,11 +25,11 @@ impl Layer {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum LayerKind {
-    /// The rows of a table that tokens name.
+    /// The rows of a table for the tokens.
     Embedding {
         /// Values of a row.
         width: Extent,
-        /// Adds the rows of a second table of so many positions.
+        /// Adds the rows of a second table with this many positions.
         positions: Option<Extent>,
     },
     /// A matrix product.
@@ -44,7 +44,7 @@ pub enum LayerKind {
     TiedLinear,
     /// `max(x, 0)`.
     Relu {
-        /// Saves its input for backward too, which needs it not.
+        /// Also saves its input, which backward does not need.
         #[serde(default)]
         saves_input: bool,
     },
@@ -72,17 +72,17 @@ pub enum LayerKind {
         /// A position attends only to itself and those before.
         #[serde(default)]
         causal: bool,
-        /// Normalises the sums instead of what goes into attention and MLP.
+        /// Normalises the sums instead of the inputs of attention and MLP.
         #[serde(default)]
         post_norm: bool,
         /// GELU by its tanh form.
         #[serde(default)]
         tanh: bool,
-        /// Blocks like this one after each other.
+        /// Number of such blocks in a row.
         #[serde(default)]
         repeat: Repeats,
     },
-    /// Cuts an image into squares and makes a vector of each, to which a learned vector for its place is added.
+    /// Cuts an image into squares and computes a vector for each, to which a learned vector for its place is added.
     Patches {
         /// Side of a square, in pixels.
         side: Extent,
@@ -95,7 +95,7 @@ pub enum LayerKind {
         outputs: Extent,
         /// Side of its kernel.
         kernel: Extent,
-        /// Pixels from one place of the kernel to the next.
+        /// Pixels between two positions of the kernel.
         #[serde(default)]
         stride: Extent,
         /// Pixels of zeros around the image.
@@ -123,13 +123,13 @@ pub enum LayerKind {
     Block {
         /// The layers.
         layers: Vec<Layer>,
-        /// Adds what went in.
+        /// Adds the block's input.
         #[serde(default)]
         residual: bool,
-        /// Autocast, where it is on, holds within it; without it all is computed in 32 bits.
+        /// Autocast, if it is on, applies within the block; `false` computes in 32 bits.
         #[serde(default = "yes")]
         autocast: bool,
-        /// Blocks like this one after each other.
+        /// Number of such blocks in a row.
         #[serde(default)]
         repeat: Repeats,
     },
@@ -140,7 +140,7 @@ const fn yes() -> bool {
 }
 
 impl LayerKind {
-    /// How often it comes.
+    /// How often it is repeated.
     pub(super) const fn repeats(&self) -> Repeats {
         match self {
             Self::Transformer { repeat, .. } | Self::Block { repeat, .. } => *repeat,
@@ -148,7 +148,7 @@ impl LayerKind {
         }
     }
 
-    /// Whether there is attention in it.
+    /// Whether it contains attention.
     #[must_use]
     pub fn has_attention(&self) -> bool {
         match self {

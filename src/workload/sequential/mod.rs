@@ -1,4 +1,4 @@
-//! Models that are layers one after the other, described by sizes: GPT, BERT, ViT, MLPs, and a user's own.
+//! Models of consecutive layers, described by sizes: GPT, BERT, ViT, MLPs, and a user's own.
 
 mod layer;
 mod network;
@@ -29,11 +29,11 @@ pub struct Description {
     pub input: Flow,
     /// What is done with it.
     pub layers: Vec<Layer>,
-    /// How far first weights spread.
+    /// The spread of first weights.
     pub spread: Spread,
 }
 
-/// The workload of a described model: language models learn each next token, others the class of a sample.
+/// The workload of a described model: language models learn to predict each next token, others the class of a sample.
 #[derive(Clone, Debug)]
 pub struct Sequential {
     name: String,
@@ -44,7 +44,7 @@ pub struct Sequential {
     data: Data,
     seed: u64,
     writes_every: Option<u64>,
-    /// Positions of a sample, step after step, over and over; empty: always as many as the input has.
+    /// Positions of a sample in each step, repeated; empty: always as many as the input has.
     lengths: Vec<usize>,
 }
 
@@ -86,7 +86,7 @@ impl Sequential {
         })
     }
 
-    /// Trains on `data`; `seed` decides what is random in it.
+    /// Trains on `data`; `seed` decides everything random in it.
     ///
     /// # Errors
     /// [`TrainError::Workload`] for text that the model can't learn from.
@@ -129,7 +129,7 @@ impl Sequential {
         Ok(self)
     }
 
-    /// Positions attend to those that follow.
+    /// Whether positions attend to later ones.
     fn sees_ahead(&self) -> bool {
         ModuleSpec::any(
             &self.modules,
@@ -144,7 +144,7 @@ impl Sequential {
         self
     }
 
-    /// Trains on sequences of another length in each step: `lengths`, over and over.
+    /// Trains on sequences of another length in each step: `lengths`, repeated.
     ///
     /// # Errors
     /// [`TrainError::Workload`] for lengths that the model can't read, and for data that are made before the step is known.

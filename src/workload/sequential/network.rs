@@ -24,14 +24,14 @@ pub(super) struct Network {
 
 enum NetworkStage {
     Plain(Rc<dyn Repeatable>),
-    /// What FSDP wraps by itself: with its number among the units.
+    /// A unit that FSDP wraps, with its number.
     Block(usize, Rc<dyn Repeatable>),
 }
 
 impl Network {
     /// Makes the modules; their parameters get their values later.
     pub fn make(cx: &mut Context, all: &mut Parameters, modules: &[ModuleSpec]) -> OpResult<Self> {
-        // The vectors for places are the model's own: first among the parameters, last on the device.
+        // The vectors for places belong to the model itself: first among the parameters, last on the device.
         let cut = modules.iter().position(|module| matches!(module, ModuleSpec::Patches { .. }));
         let positions = cut.map(|_| all.reserve());
         let mut maker = Maker { cx, all, table: None };
@@ -46,7 +46,7 @@ impl Network {
                 ModuleSpec::Transformer { .. } | ModuleSpec::Group { .. } => {
                     let first = maker.all.len();
                     let block = maker.segment(module)?;
-                    // Numbers of parameters begin behind those of models that are there already.
+                    // Parameters are numbered after those of models that already exist.
                     let before = maker.cx.parameter_count();
                     let unit = maker.cx.unit(before + first..before + maker.all.len());
                     stages.push(NetworkStage::Block(unit, block));
@@ -144,7 +144,7 @@ impl Repeatable for Group {
         if self.autocast {
             return self.run(cx, input);
         }
-        // `with torch.autocast("cuda", enabled=False)`, and `.float()` of what goes in.
+        // `with torch.autocast("cuda", enabled=False)`, with `.float()` on the input.
         cx.without_autocast(|cx| {
             let input = cx.float(input)?;
             self.run(cx, &input)
@@ -154,7 +154,7 @@ impl Repeatable for Group {
 
 impl Group {
     fn run(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
-        // A module's output lives until the next one has returned: the loop of `nn.Sequential` rebinds its variable then.
+        // A module's output lives until the next module has returned: only then does the loop of `nn.Sequential` rebind its variable.
         let mut x = input.clone();
         for member in &self.members {
             x = member.forward(cx, &x)?;
@@ -174,7 +174,7 @@ fn activation(cx: &Context, name: &str, function: fn(&mut Context, &Tensor) -> O
 struct Maker<'a> {
     cx: &'a mut Context,
     all: &'a mut Parameters,
-    /// The table of the embedding, once it is there.
+    /// The table of the embedding, once it is made.
     table: Option<Tensor>,
 }
 

@@ -1,17 +1,17 @@
-//! A description becomes a plan: every layer with the sizes that follow from what goes in.
+//! A description becomes a plan: every layer with the sizes that follow from its input.
 
 use super::super::bounds::{Extent, MOST_OF_A_SAMPLE, Repeats};
 use super::super::transformer::BlockStyle;
 use super::layer::{Layer, LayerKind};
 
-/// Modules of a model at most, with those within blocks: enough for the largest number of repeats of a block of three.
+/// The most modules of a model, including those within blocks: enough for the highest number of repeats of a block of three.
 const MOST_MODULES: usize = 4 * Repeats::MOST.get();
-/// Blocks within blocks at most.
+/// The deepest nesting of blocks.
 const DEEPEST: usize = 16;
-/// Bytes of a layer's name at most: every parameter's name begins with it.
+/// The most bytes of a layer's name, with which the name of each of its parameters begins.
 const LONGEST_NAME: usize = 60;
 
-/// What goes from one layer to the next: one sample's.
+/// The shape of one sample between two layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     /// Tokens of a vocabulary.
@@ -152,9 +152,9 @@ pub(super) struct Planner {
     flow: Flow,
     /// Vocabulary and width of the embedding.
     table: Option<[usize; 2]>,
-    /// Modules so far, with those within blocks.
+    /// Modules so far, including those within blocks.
     modules: usize,
-    /// Blocks around the present layer.
+    /// Blocks around the current layer.
     depth: usize,
 }
 
@@ -163,7 +163,7 @@ impl Planner {
         Self { flow: input, table: None, modules: 0, depth: 0 }
     }
 
-    /// The modules of `layers`, and what comes out in the end.
+    /// The modules of `layers`, and the shape of the last output.
     ///
     /// # Errors
     /// Which layer does not fit, and why.
@@ -175,7 +175,7 @@ impl Planner {
         Ok((modules, self.flow))
     }
 
-    /// `place` is how people count, from 1; `prefix` is how parameters are called, from 0.
+    /// `place` counts from 1, for people; `prefix` begins the names of parameters, from 0.
     fn layers(&mut self, layers: &[Layer], place: &str, prefix: &str) -> Result<Vec<ModuleSpec>, String> {
         let mut modules = Vec::new();
         for (i, layer) in layers.iter().enumerate() {
@@ -196,7 +196,7 @@ impl Planner {
         Ok(modules)
     }
 
-    /// Takes note of modules that are about to be made.
+    /// Counts modules that are about to be made.
     fn count(&mut self, modules: Repeats) -> Result<(), String> {
         self.modules += modules.get();
         if self.modules > MOST_MODULES {
@@ -356,7 +356,7 @@ fn too_large(kernel: usize, input: Flow) -> String {
 }
 
 impl Flow {
-    /// Nothing goes through.
+    /// Whether it has no elements.
     pub(super) const fn is_empty(self) -> bool {
         matches!(
             self,
@@ -372,7 +372,7 @@ impl Flow {
         )
     }
 
-    /// It has no more elements than any model's sample may.
+    /// Whether it has at most as many elements as any model's sample may have.
     fn has_possible_size(self) -> bool {
         let factors = match self {
             Self::Tokens { rows, .. } => [rows, 1, 1],

@@ -9,10 +9,10 @@ pub(crate) use problem::{Arithmetic, Convolution, Pass};
 
 /// Bytes of the workspace that cuDNN takes for one pass.
 ///
-/// cuDNN's choice among its plans follows from no documented rule: [`table`] holds what was measured. A shape that was not
-/// measured is taken to run as the most alike that was (`Convolution::distance`), a batch between two measured ones as
-/// the one that takes none or else the nearer in proportion; the fixed part of that workspace is scaled by the bytes of the weight, the part per image by
-/// those of the images.
+/// cuDNN's choice among its plans follows no documented rule: [`table`] holds measurements. A shape that was not measured takes
+/// the runs of the most similar measured one (`Convolution::distance`). A batch between two measured runs takes the run without a
+/// workspace if one of them has none, else the nearer in proportion. The fixed part of that workspace is scaled by the bytes of
+/// the weight, the part per image by those of the images.
 pub(crate) fn workspace(pass: Pass, convolution: &Convolution, arithmetic: Arithmetic) -> usize {
     let side = convolution.side();
     let exact = convolution.sides == [side, side];
@@ -29,7 +29,7 @@ pub(crate) fn workspace(pass: Pass, convolution: &Convolution, arithmetic: Arith
     let (weights, images) = (ours.weight / theirs.weight, ours.images / theirs.images);
     let batch = as_f64(convolution.batch);
     bytes(match run.alone {
-        // One batch alone does not tell what of it is fixed: all of it grows with all there is.
+        // A single batch does not show which part is fixed: all of it is scaled with the bytes of images and weight together.
         Some(alone) => {
             let alone = as_f64(alone);
             run.fixed * (batch * ours.images + ours.weight) / (alone * theirs.images + theirs.weight)
@@ -38,13 +38,13 @@ pub(crate) fn workspace(pass: Pass, convolution: &Convolution, arithmetic: Arith
     })
 }
 
-/// The workspaces of the plans that PyTorch tries one after the other where that of the first one, `refused` bytes, can't be
-/// had: the last one takes nothing.
+/// The workspaces of the plans that PyTorch tries one after the other if the first plan's, `refused` bytes, can't be
+/// allocated: the last one takes nothing.
 pub(crate) fn further(pass: Pass, convolution: &Convolution, arithmetic: Arithmetic, refused: usize) -> Vec<usize> {
     next::further(pass, convolution, arithmetic, refused)
 }
 
-/// A distance as a key to order by.
+/// A distance as a sort key.
 #[derive(PartialEq)]
 struct OrderedDistance(f64);
 
@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(forward(32, Arithmetic::F32), 0);
         assert_eq!(forward(32, Arithmetic::Tf32), 25_837_584);
         assert_eq!(forward(64, Arithmetic::F16), 51_454_099);
-        // A batch between two measured ones of a run lies on the run's line.
+        // A batch between two measured batches of a run lies on the run's line.
         assert_eq!(forward(100, Arithmetic::F16), 73_875 + 100 * 802_816);
     }
 
@@ -104,7 +104,7 @@ mod tests {
             let ratio = ratio(Pass::InputGradient, how);
             assert!(ratio >= 72.0 / 64.0 - 1e-6 && ratio < weights, "{ratio}");
         }
-        // Images that are not square count as the square ones of their area.
+        // Images that are not square count as square ones of the same area.
         let wide = Convolution { sides: [28, 112], ..SPATIAL };
         let square = workspace(Pass::Forward, &SPATIAL, Arithmetic::F16);
         assert_eq!(workspace(Pass::Forward, &wide, Arithmetic::F16), square);

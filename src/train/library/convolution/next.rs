@@ -1,4 +1,4 @@
-//! What cuDNN's plans behind the first one take: `next.txt`, whose head explains it, read when a workspace is refused.
+//! Workspaces of cuDNN's plans after the first: `next.txt`, whose head explains it, read when a workspace is refused.
 
 use std::sync::LazyLock;
 
@@ -8,34 +8,34 @@ use super::{OrderedDistance, bytes, workspace};
 
 const TABLE: &str = include_str!("next.txt");
 
-/// The further plans of one shape, by arithmetic, then by pass.
+/// The plans of one shape after the first, by arithmetic, then by pass.
 struct Further {
     like: Convolution,
     runs: [[Vec<BatchRun>; 3]; 4],
 }
 
-/// Batches whose further plans come in the same order.
+/// Batches whose plans after the first come in the same order.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct BatchRun {
     first: usize,
-    /// Plans that take less than all before them.
+    /// Plans that take less than all plans before them.
     lower: Vec<Lower>,
 }
 
-/// A plan that takes less than all before it.
+/// A plan that takes less than all plans before it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Lower {
-    /// Its place behind the first plan, from 1 on.
+    /// Its place after the first plan, from 1 on.
     place: usize,
     fixed: f64,
     per_image: f64,
 }
 
-/// The workspaces of the plans behind the first one, which takes `first`, in the order in which PyTorch tries them. The last
-/// one takes nothing.
+/// The workspaces of the plans after the first, which takes `first` bytes, in the order in which PyTorch tries them. The
+/// last one takes nothing.
 ///
-/// A shape that was not measured is taken to have the plans of the most alike that was, their workspaces in proportion to the
-/// first plan's.
+/// A shape that was not measured gets the plans of the most similar measured one, with workspaces in proportion to the first
+/// plan's.
 pub(super) fn further(pass: Pass, convolution: &Convolution, arithmetic: Arithmetic, first: usize) -> Vec<usize> {
     if first == 0 {
         return Vec::new();
@@ -140,7 +140,7 @@ mod tests {
         };
         assert_eq!(f32(Pass::Forward, 80), (0, vec![]), "nothing gives way to nothing");
         assert_eq!(f32(Pass::InputGradient, 80), (106_954_752, vec![0]));
-        // The second plan takes more than the first: it is refused with it.
+        // The second plan takes more than the first: if the first is refused, so is the second.
         assert_eq!(f32(Pass::WeightGradient, 80), (289_603_584, vec![289_603_584, 0]));
         let wide = Convolution { inputs: 512, sides: [7, 7], outputs: 2048, kernel: 1, padding: 0, ..SPATIAL };
         let first = workspace(Pass::WeightGradient, &wide, Arithmetic::F32);

@@ -1,4 +1,4 @@
-//! A convolution as cuDNN is asked for it.
+//! The convolution that cuDNN is asked to run.
 
 use vramlab_device::DType;
 
@@ -27,7 +27,7 @@ pub(crate) enum Arithmetic {
 }
 
 impl Arithmetic {
-    /// Of tensors of this type, with TensorFloat-32 allowed or not; `None` where cuDNN has no part in it.
+    /// The arithmetic for tensors of this type, with TensorFloat-32 allowed or not; `None` for types that cuDNN does not compute.
     pub const fn of(dtype: DType, tf32: bool) -> Option<Self> {
         match dtype {
             DType::F32 if tf32 => Some(Self::Tf32),
@@ -56,25 +56,25 @@ pub(crate) struct Convolution {
     pub stride: usize,
     /// Zeros around the input; around the output where it is transposed.
     pub padding: usize,
-    /// It leads from the output of such a convolution to its input.
+    /// A transposed convolution: it leads from the output of a convolution of this shape to its input.
     pub transposed: bool,
 }
 
 /// Elements that a convolution reads and writes.
 pub(super) struct Elements {
     pub weight: f64,
-    /// Of input and output, per image.
+    /// Those of input and output, per image.
     pub images: f64,
 }
 
 impl Convolution {
-    /// Side of the square image of as many elements.
+    /// Side of the square image with as many elements.
     pub(super) fn side(&self) -> usize {
         let [height, width] = self.sides;
         if height == width { height } else { (height * width).isqrt().max(1) }
     }
 
-    /// The same but for the batch.
+    /// Whether all but the batch is the same.
     pub(super) fn is_alike(&self, other: &Self) -> bool {
         Self { batch: other.batch, ..*self } == *other
     }
@@ -97,7 +97,7 @@ impl Convolution {
         }
     }
 
-    /// How unlike another shape is: factors between channels and sides, and, weighing more, other windows.
+    /// How different another shape is: ratios of channels and sides; another window weighs more.
     pub(super) fn distance(&self, other: &Self) -> f64 {
         let factor = |a: usize, b: usize| (as_f64(a.max(1)) / as_f64(b.max(1))).ln().abs();
         let differs = |differs: bool, weight: f64| if differs { weight } else { 0.0 };

@@ -1,4 +1,4 @@
-//! What was measured of cuDNN: `cudnn.txt`, whose head explains it, read at the first use.
+//! Measurements of cuDNN: `cudnn.txt`, whose head explains it, read at the first use.
 
 use std::sync::LazyLock;
 
@@ -8,9 +8,9 @@ const TABLE: &str = include_str!("cudnn.txt");
 
 /// The workspaces of one shape.
 pub(super) struct Plans {
-    /// The shape; its batch means nothing.
+    /// The shape; its batch has no meaning.
     pub like: Convolution,
-    /// By arithmetic, then by pass; empty where no batch takes any.
+    /// By arithmetic, then by pass; empty if no batch takes any workspace.
     runs: [[Vec<BatchSpan>; 3]; 4],
 }
 
@@ -23,7 +23,7 @@ pub(super) struct BatchSpan {
     pub fixed: f64,
     /// Bytes for each image.
     pub per_image: f64,
-    /// The batch, where it is one alone: no line.
+    /// The batch, if the run is a single one and no line.
     pub alone: Option<usize>,
 }
 
@@ -34,8 +34,9 @@ impl BatchSpan {
 }
 
 impl Plans {
-    /// The run that holds `batch`. Between two runs of which one takes nothing that one, else the nearest in proportion:
-    /// of the measured batches, taken out one by one, this foretells the most (where it misses, cuDNN took a third plan).
+    /// The run for `batch`. If it lies between two runs of which one takes nothing, that run; else the nearest in
+    /// proportion. With each measured batch left out in turn, this rule predicts the most of them (where it misses, cuDNN
+    /// took a third plan).
     pub fn run(&self, pass: Pass, arithmetic: Arithmetic, batch: usize) -> BatchSpan {
         let runs = &self.runs[arithmetic as usize][pass as usize];
         let between = runs.windows(2).find(|pair| pair[0].last < batch && batch < pair[1].first);
@@ -60,7 +61,7 @@ pub(super) fn shapes() -> &'static [Plans] {
     &SHAPES
 }
 
-/// Lines that are no line of the table are left out; a test holds the table to having none.
+/// Skips lines that are no entries of the table; a test checks that there are none.
 fn read(text: &str) -> Vec<Plans> {
     let (mut batches, mut all) = (Vec::new(), Vec::new());
     for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -86,7 +87,7 @@ fn plans(line: &str, batches: &[usize]) -> Option<Plans> {
     Some(Plans { like, runs })
 }
 
-/// Reads a shape: its batch means nothing.
+/// Reads a shape; its batch has no meaning.
 pub(super) fn shape(text: &str) -> Option<Convolution> {
     let mut words = text.split(' ');
     let mut number = || words.next()?.parse::<usize>().ok();
@@ -100,9 +101,9 @@ pub(super) fn shape(text: &str) -> Option<Convolution> {
     Some(Convolution { batch: 1, inputs, sides: [side; 2], outputs, kernel, stride, padding, transposed })
 }
 
-/// Reads `a` or `a+b`: what is fixed, and what an image takes.
+/// Reads `a` or `a+b`: the fixed bytes and the bytes per image.
 pub(super) fn line(text: &str) -> Option<(f64, f64)> {
-    // A slope follows the sign after the first digit; the fixed part may have a sign of its own.
+    // The slope begins at the first sign after the first character; the fixed part may have a sign of its own.
     let (fixed, per_image) = match text.get(1..)?.find(['+', '-']) {
         Some(sign) => text.split_at(sign + 1),
         None => (text, "0"),

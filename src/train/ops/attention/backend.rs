@@ -1,4 +1,4 @@
-//! Which of PyTorch's attention kernels takes which inputs on which GPU.
+//! Which inputs PyTorch's attention kernels take on which GPU.
 //!
 //! The rules are those of PyTorch 2.11's `sdp_utils.cpp`; dropout changes none of them.
 
@@ -25,9 +25,9 @@ pub(super) enum Backend {
 pub(super) struct Inputs {
     pub dtype: DType,
     pub head_size: usize,
-    /// Positions that keys have.
+    /// Positions of the keys.
     pub keys: usize,
-    /// Several heads of queries share one of keys and values (`enable_gqa`).
+    /// Several heads of queries share one head of keys and values (`enable_gqa`).
     pub grouped: bool,
     /// A mask is added to scores.
     pub masked: bool,
@@ -40,23 +40,23 @@ impl Inputs {
         matches!(self.dtype, DType::F16 | DType::Bf16)
     }
 
-    /// The types of the kernels for 16 bit: bf16 came with Ampere.
+    /// The types of the 16-bit kernels: bf16 came with Ampere.
     fn low_precision(self) -> bool {
         self.dtype == DType::F16 || (self.dtype == DType::Bf16 && self.libraries.compute_capability >= 80)
     }
 }
 
 impl Backend {
-    /// The kernel that PyTorch tries first, second, …
+    /// The kernels in the order in which PyTorch tries them.
     const fn order(compute_capability: u32) -> [Self; 4] {
         match compute_capability {
-            // Data-centre Hopper and Blackwell, with a cuDNN newer than 9.15.
+            // Data-centre Hopper and Blackwell, with cuDNN newer than 9.15.
             90 | 100 => [Self::CuDnn, Self::Flash, Self::Efficient, Self::Math],
             _ => [Self::Flash, Self::Efficient, Self::Math, Self::CuDnn],
         }
     }
 
-    /// Why the kernel does not take the inputs, where it does not.
+    /// Why the kernel does not take the inputs, if it does not.
     fn refuses(self, inputs: Inputs) -> Option<String> {
         let Inputs { dtype, head_size, libraries, .. } = inputs;
         let capability = libraries.compute_capability;
@@ -89,7 +89,7 @@ impl Backend {
                 rocm.or_else(|| since(80)).or_else(sixteen_bits).or_else(|| heads(limit, 8)).or_else(one_key)
             }
             Self::Flash => {
-                // Cards with less shared memory have no backward kernel for these.
+                // Cards with less shared memory have no backward kernel for these heads.
                 let unsupported = matches!(capability, 86..=89 | 120 | 121)
                     && (193..=224).contains(&head_size)
                     && inputs.differentiates;
@@ -115,7 +115,7 @@ impl Backend {
         }
     }
 
-    /// The kernel that was asked for.
+    /// The kernel for a value of the switch, if that names one.
     pub const fn asked(kernel: AttentionKernel) -> Option<Self> {
         match kernel {
             AttentionKernel::Auto => None,
@@ -127,10 +127,10 @@ impl Backend {
         }
     }
 
-    /// The kernel asked for, or PyTorch's own choice.
+    /// The chosen kernel, or PyTorch's own choice.
     ///
     /// # Errors
-    /// The kernel asked for does not take the inputs: PyTorch raises an error.
+    /// The chosen kernel does not take the inputs: PyTorch raises an error.
     pub fn choose(kernel: AttentionKernel, inputs: Inputs) -> Result<Self, TrainError> {
         if kernel == AttentionKernel::Eager {
             let why = "is transformers' own, and this model calls scaled_dot_product_attention".to_owned();
@@ -154,7 +154,7 @@ impl Backend {
         }
     }
 
-    /// The name on screens.
+    /// The kernel's name on screens.
     pub const fn label(self) -> &'static str {
         match self {
             Self::CuDnn => "cuDNN attention",
@@ -218,8 +218,8 @@ mod tests {
         }
     }
 
-    /// What PyTorch 2.11's `sdp_utils.cpp` says of every kernel, type, card and head: a kernel that is asked for runs or raises,
-    /// and what PyTorch takes by itself is always one that runs.
+    /// The answers of PyTorch 2.11's `sdp_utils.cpp` for every kernel, type, card and head: a chosen kernel runs or raises, and
+    /// PyTorch's own choice is always one that runs.
     #[test]
     fn a_kernel_that_can_not_take_the_inputs_raises() {
         use AttentionKernel::{CuDnn, Efficient, Flash, Math};
@@ -228,7 +228,7 @@ mod tests {
                 .is_ok_and(|b| Some(b) == Backend::asked(kernel))
         };
         let table = [
-            // dtype, card, [math, efficient, flash, cuDNN] of heads of 64.
+            // dtype, card, [math, efficient, flash, cuDNN] with heads of 64.
             (DType::F32, 90, [true, true, false, false]),
             (DType::F32, 80, [true, true, false, false]),
             (DType::F32, 75, [true, true, false, false]),

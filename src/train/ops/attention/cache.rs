@@ -1,4 +1,4 @@
-//! Attention over the positions so far and those of the present pass.
+//! Attention over the positions so far and those of the current pass.
 
 use crate::context::Context;
 use crate::error::{OpResult, TrainError};
@@ -9,8 +9,8 @@ use vramlab_device::kernels;
 use vramlab_model::Category;
 
 impl Context {
-    /// Runs a forward pass of `rows` positions whose attention sees the positions in `cache` too, and adds them to it.
-    /// Nothing is differentiated.
+    /// Runs a forward pass of `rows` positions whose attention also sees the positions in `cache`, and adds the pass's
+    /// positions to it. Nothing is differentiated.
     ///
     /// # Errors
     /// What `forward` returns; the cache is then empty.
@@ -30,13 +30,13 @@ impl Context {
         result
     }
 
-    /// Positions before those of the present forward pass.
+    /// Positions before those of the current forward pass.
     #[must_use]
     pub fn past_positions(&self) -> usize {
         self.cache.as_ref().map_or(0, KvCache::positions)
     }
 
-    /// Attention over the cache and the positions of this pass, which join it.
+    /// Attention over the cache and the positions of this pass, which are added to it.
     pub(super) fn cached_attention(
         &mut self,
         mut cache: KvCache,
@@ -51,7 +51,7 @@ impl Context {
             CacheKind::Growing => self.concatenate(&mut cache, layer, [&k, &v])?,
             CacheKind::Preallocated { positions } => self.fill(&mut cache, layer, positions, [&k, &v])?,
         };
-        // A causal pass sees all of what came before it, and is causal itself only where there is more than one position.
+        // Every position sees all earlier passes; among the pass's own positions a causal mask is needed only for more than one.
         let past = cache.positions;
         self.cache = Some(cache);
         self.attention_over(&q, &keys, &values, causal && past == 0)
@@ -74,7 +74,7 @@ impl Context {
             })?;
             match cache.layers.get_mut(layer) {
                 Some(old) => old[which] = joined,
-                // Values take the place that keys hold for them.
+                // The values' entry holds the keys until the values follow.
                 None => cache.layers.push([joined.clone(), joined]),
             }
         }

@@ -1,4 +1,4 @@
-//! cuDNN's fused attention: first choice for 16 bit on data-centre Hopper and Blackwell.
+//! cuDNN's fused attention: first choice for 16-bit types on data-centre Hopper and Blackwell.
 
 use crate::context::Context;
 use crate::error::OpResult;
@@ -47,22 +47,22 @@ impl Context {
             let source = cx.record("attentionBackward", inputs, move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let _bias = bias.as_ref().map(|bias| bias.unpack(cx)).transpose()?;
-                // As PyTorch unpacks them: by their names.
+                // In PyTorch's order of unpacking, which is alphabetical.
                 let (k, q, v) = (k.unpack(cx)?, q.unpack(cx)?, v.unpack(cx)?);
                 let parts = Heads { q, k, v };
                 let [out, logsumexp, seed, offset] = &results;
                 let logsumexp = logsumexp.unpack(cx)?;
                 let computed = FusedOutput { out: out.unpack(cx)?, logsumexp, lse_stride: rows };
                 let _generator = (seed.unpack(cx)?, offset.unpack(cx)?);
-                // A gradient takes the layout of its part: head by head where that comes from page-locked memory, from a cache or from
-                // a concatenation.
+                // A gradient has the layout of its part: head by head if the part comes from page-locked memory, from a cache or
+                // from a concatenation.
                 let group = parts.group();
                 let queries = parts.q.is_row_major();
                 let layouts = [(&parts.q, 1), (&parts.k, group), (&parts.v, group)].map(|(part, group)| {
                     let side_by_side = grad.shape().with_last(heads / group * head_size);
                     if part.is_row_major() { part.shape() } else { side_by_side }
                 });
-                // Only the parts of a packed projection can have their gradients packed.
+                // Gradients can be packed only if the parts come from one packed projection.
                 let together = cx.fused && !queries && parts.are_packed();
                 let gradients =
                     if together { cx.packed_gradients(shape, dtype)? } else { cx.part_gradients(layouts, dtype)? };
@@ -71,7 +71,7 @@ impl Context {
                 let grad = Self::by_heads(&grad, shape, head_size);
                 let by = FusedAttention::CuDnn;
                 if group > 1 {
-                    // A gradient for every head of queries, before those that share keys are summed.
+                    // A gradient for every head of queries, before those of heads with shared keys are summed.
                     let expanded = 2 * elements * head_size;
                     let workspace = cx.shared_scratch(own, own + 2 * expanded, "attention workspace")?;
                     let places = [own, own + expanded].map(|at| workspace.address().offset(Bytes(at as u64)));

@@ -8,31 +8,31 @@ use crate::tape::Gradients;
 use crate::tensor::Tensor;
 use vramlab_device::{DType, kernels};
 
-/// What scores go through.
+/// The steps from scores to weights.
 #[derive(Clone, Copy, Debug)]
 pub struct EagerScores<'a> {
-    /// They are multiplied by this.
+    /// The factor on scores.
     pub scale: f64,
-    /// They are kept within so much of zero, by its tanh (Gemma 2).
+    /// Bound on the scores' magnitude, applied by a tanh (Gemma 2).
     pub cap: Option<f64>,
-    /// This is added to those of every head: [`Context::attention_mask`].
+    /// The mask that is added to the scores of every head: [`Context::attention_mask`].
     pub mask: &'a Tensor,
-    /// The share of weights that is left out.
+    /// The share of weights that dropout leaves out.
     pub dropout: f64,
-    /// As GPT-2 has it: keys are those of a projection as they are, and the softmax is taken in the type of scores, unless autocast has
-    /// it in f32.
+    /// As in GPT-2: keys are used as the projection has them, and the softmax runs in the type of the scores, unless autocast
+    /// runs it in f32.
     pub plain: bool,
 }
 
 impl Context {
-    /// Models of transformers attend op for op.
+    /// Whether transformers' models attend op by op.
     #[must_use]
     pub fn attends_eagerly(&self) -> bool {
         self.attention.kernel == AttentionKernel::Eager
     }
 
-    /// Queries (batch, heads, rows, head size) over keys and values of as many heads or of fewer. Returns the heads side by side,
-    /// and the weights, which the caller holds as long as transformers' does.
+    /// Queries (batch, heads, rows, head size) over keys and values with as many heads or fewer. Returns the heads side by side,
+    /// and the weights, which the caller holds as long as transformers' caller does.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -48,7 +48,7 @@ impl Context {
                 Some(cap) => self.capped(scores, cap)?,
                 None => scores,
             };
-            // All sequences see alike.
+            // The mask is the same for all sequences.
             let [.., rows, columns] = *by.mask.shape().dims() else { return Ok((q.clone(), q.clone())) };
             self.add(&scores, &by.mask.window(Shape::new(&[rows, columns]), 0))?
         };
@@ -57,7 +57,7 @@ impl Context {
         } else {
             self.softmax_in_f32(&masked)?
         };
-        // Where weights are converted in a line of its own, they have taken the name of scores.
+        // Without `plain`, a separate line converts the weights, and the variable of the scores already holds the weights then.
         let masked = Some(masked).filter(|_| !by.plain);
         let weights = self.converted(weights, q.dtype(), "attention weights")?;
         drop(masked);
@@ -78,7 +78,7 @@ impl Context {
 
     pub(super) fn eager_scores(&mut self, q: &Tensor, k: &Tensor, scale: f64, turned: bool) -> OpResult<Tensor> {
         let scores = {
-            // Autocast visits arguments from the last to the first.
+            // Autocast casts arguments from the last to the first.
             let k = self.cast_to_lower(k, "keys copy")?;
             let q = self.cast_to_lower(q, "queries copy")?;
             self.op("matmul", |cx| {
@@ -101,13 +101,13 @@ impl Context {
         self.scale(&within, cap, "capped")
     }
 
-    /// `input` in another type, where it is in one.
+    /// `input` in another type, or itself if it already has that type.
     pub(in crate::ops) fn converted(&mut self, input: Tensor, dtype: DType, what: &'static str) -> OpResult<Tensor> {
         if input.dtype() == dtype { Ok(input) } else { self.cast(&input, dtype, what) }
     }
 
-    /// `softmax(input, -1, dtype=float32)`. Saves its result. PyTorch's kernel for fp16 widens by itself, and that of the gradient
-    /// narrows (`half_to_float`); ours cast within the blocks of those. Of bf16 casts of their own do.
+    /// `softmax(input, -1, dtype=float32)`. Saves its result. PyTorch's kernel for fp16 widens its input itself, and its backward
+    /// kernel narrows (`half_to_float`); ours cast within the same blocks. For bf16 separate casts do it.
     pub(in crate::ops) fn softmax_in_f32(&mut self, input: &Tensor) -> OpResult<Tensor> {
         let wide = if input.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
         let widens = input.dtype() == DType::F16;

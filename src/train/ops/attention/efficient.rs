@@ -42,10 +42,10 @@ impl Context {
             let source = cx.record("attentionBackward", inputs, move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let _bias = bias.as_ref().map(|bias| bias.unpack(cx)).transpose()?;
-                // As PyTorch unpacks them: by their names.
+                // In PyTorch's order of unpacking, which is alphabetical.
                 let (k, q, v) = (k.unpack(cx)?, q.unpack(cx)?, v.unpack(cx)?);
                 let parts = Heads { q, k, v };
-                // Keys and values that were repeated beside a mask lie head by head, and so do their gradients.
+                // Keys and values that were repeated for a mask lie head by head, and so do their gradients.
                 let by_head = bias.is_some() && parts.k.is_row_major();
                 let [out, logsumexp] = &results;
                 let logsumexp = logsumexp.unpack(cx)?;
@@ -53,7 +53,7 @@ impl Context {
                 let keys = if by_head { parts.k.shape() } else { grad.shape() };
                 let gradients = cx.part_gradients([grad.shape(), keys, keys], dtype)?;
                 // Row sums of gradient · output: in f32 by two ops and a copy into the layout that the kernel reads, in
-                // 16 bit by the kernel.
+                // 16-bit types by the kernel itself.
                 let per_row = Shape::new(&[batch, heads, rows]);
                 let by_ops = if dtype == DType::F32 {
                     let product = cx.temporary(grad.shape(), DType::F32, "gradient times output")?;
@@ -62,7 +62,7 @@ impl Context {
                     None
                 };
                 let delta = match by_ops {
-                    // One head's sums lie as the kernel reads them.
+                    // With one head, the sums already have the layout that the kernel reads.
                     Some((sums, product)) if heads == 1 => {
                         drop(product);
                         sums
@@ -93,7 +93,7 @@ impl Context {
         })
     }
 
-    /// Heads too large for registers are accumulated in f32 in memory, which an f32 output does not need.
+    /// Heads too large for registers are accumulated in f32 in memory; an f32 output needs no extra memory for that.
     fn efficient_accumulator(&self, output: &Tensor, head_size: usize) -> OpResult<()> {
         if output.dtype().size() < 4 && head_size > 128 {
             drop(self.scratch(4 * output.numel(), "attention accumulator")?);
@@ -102,9 +102,9 @@ impl Context {
     }
 }
 
-/// Bytes that PyTorch's memory-efficient kernel accumulates gradients in: a lock, a counter and a tile of f32 for every
-/// 64 columns of a head and every 64 queries, or 128 where the head is larger. In 16 bit, where the head is too large for
-/// registers, the gradients of each split of the keys are accumulated in f32 as well.
+/// Bytes in which PyTorch's memory-efficient kernel accumulates gradients: a lock, a counter and a tile of f32 for every
+/// 64 columns of a head and every 64 queries, or 128 for larger heads. In 16-bit types with heads too large for
+/// registers, the gradients of each split of the keys are accumulated in f32 too.
 fn efficient_workspace(shape: AttentionShape, dtype: DType) -> usize {
     const COLUMNS: usize = 64;
     const KEYS: usize = 64;
@@ -154,7 +154,7 @@ mod tests {
             assert_eq!(efficient_workspace(shape(rows, head_size), DType::F32), bytes, "{rows} × {head_size}");
         }
         assert_eq!(efficient_workspace(shape(40, 264), DType::F16), 2_163_168);
-        // And of gpt-mini, GPT-2 and BERT in bf16.
+        // Of gpt-mini, GPT-2 and BERT in bf16.
         let shape = |batch, heads, rows, head_size| AttentionShape { batch, heads, rows, ..shape(0, head_size) };
         assert_eq!(efficient_workspace(shape(4, 4, 32, 8), DType::Bf16), 262_400);
         assert_eq!(efficient_workspace(shape(16, 12, 1024, 64), DType::Bf16), 50_380_800);

@@ -1,4 +1,4 @@
-//! Flash attention: first choice for 16 bit where cuDNN's is not.
+//! Flash attention: first choice for 16-bit types where cuDNN's is not.
 
 use crate::context::{Context, SavedVariable};
 use crate::error::OpResult;
@@ -9,7 +9,7 @@ use vramlab_device::{AttentionShape, DType, FusedAttention, kernels};
 
 use super::heads::{FusedOutput, Heads};
 
-/// What backward needs of a flash attention beside queries, keys and values.
+/// What flash attention's backward needs besides queries, keys and values.
 struct FlashSaved {
     results: [SavedVariable; 4],
     shape: AttentionShape,
@@ -29,7 +29,7 @@ impl Context {
         Ok(self.unpad_heads(&output, shape, padded_size))
     }
 
-    /// Attention over heads with room for `padded_size` elements; the result has that room too.
+    /// Attention over heads padded to `padded_size` elements; the result is padded too.
     fn flash_attention_over(&mut self, parts: &Heads, shape: AttentionShape, padded_size: usize) -> OpResult<Tensor> {
         let AttentionShape { batch, heads, rows, .. } = shape;
         let dtype = parts.q.dtype();
@@ -56,7 +56,7 @@ impl Context {
             let mut seed = cx.activation(Shape::new(&[2]), DType::I64, "generator state")?;
             let unused = cx.activation(Shape::new(&[]), DType::I64, "generator offset")?;
             if shape.dropout.is_some() {
-                // One is made for whoever has no dropout, before the one that is read.
+                // Without dropout PyTorch creates one generator state before the one that is read.
                 seed = cx.activation(Shape::new(&[2]), DType::I64, "generator state")?;
             }
             let out = if by_head { output.clone() } else { Self::by_heads(&output, shape, padded_size) };
@@ -72,7 +72,7 @@ impl Context {
             let inputs = [Some(&parts.q), Some(&parts.k), Some(&parts.v)];
             let source = cx.record("attentionBackward", inputs, move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
-                // As PyTorch unpacks them: by their names.
+                // In PyTorch's order of unpacking, which is alphabetical.
                 let (k, q, v) = (k.unpack(cx)?, q.unpack(cx)?, v.unpack(cx)?);
                 let parts = Heads { q, k, v };
                 kept.backward(cx, &parts, &grad)
@@ -81,8 +81,8 @@ impl Context {
         })
     }
 
-    /// A copy of queries, keys or values whose heads have room for `padded_size` elements; backward copies the used ones
-    /// out again, head by head as PyTorch's padding lies.
+    /// A copy of queries, keys or values with heads padded to `padded_size` elements; backward copies the used elements
+    /// out again, head by head, as PyTorch's padding lies.
     fn pad_heads(&mut self, part: &Tensor, padded_size: usize, what: &'static str) -> OpResult<Tensor> {
         let [batch, heads, rows, head_size] = *part.shape().dims() else { return Ok(part.clone()) };
         let side_by_side = move |size: usize| [rows * heads * size, size, heads * size, 1];
@@ -126,7 +126,7 @@ impl FlashSaved {
     fn backward(&self, cx: &mut Context, parts: &Heads, grad: &Tensor) -> OpResult<Gradients> {
         let Self { results: [out, logsumexp, seed, unused], shape, padded_size } = self;
         let AttentionShape { batch, heads, rows, .. } = *shape;
-        // Heads that share keys have their gradients summed with their padding.
+        // Heads that share keys sum their gradients with the padding.
         let grouped = parts.group() > 1;
         let kernel_shape = if grouped { AttentionShape { head_size: *padded_size, ..*shape } } else { *shape };
         let out = out.unpack(cx)?;
@@ -134,7 +134,7 @@ impl FlashSaved {
         let out = if by_head { out } else { Context::by_heads(&out, kernel_shape, *padded_size) };
         let computed = FusedOutput { out, logsumexp: logsumexp.unpack(cx)?, lse_stride: rows };
         let _generator = (seed.unpack(cx)?, unused.unpack(cx)?);
-        // What was padded is no longer contiguous to PyTorch, nor is an output that lies head by head.
+        // A padded tensor is no longer contiguous to PyTorch, nor is an output that lies head by head.
         let copy = |what| cx.temporary(grad.shape(), grad.dtype(), what);
         let gradient_copy = (*padded_size != shape.head_size).then(|| copy("gradient copy")).transpose()?;
         let copies = match by_head || gradient_copy.is_some() {
@@ -166,14 +166,14 @@ impl FlashSaved {
     }
 }
 
-/// Columns that the kernel's partial results have.
+/// Columns of the kernel's partial results.
 const fn rounded_head(padded_size: usize) -> usize {
     padded_size.next_multiple_of(if padded_size <= 128 { 32 } else { 64 })
 }
 
-/// How many parts the kernel cuts the keys into, so that few queries still keep a GPU of `multiprocessors` busy. Each
-/// part's result waits in memory until all are there. Flash attention 2's rule: the fewest parts whose last wave is at
-/// least 85 % as full as the best number's.
+/// How many parts the kernel cuts the keys into, so that few queries still keep a GPU of `multiprocessors` busy. The
+/// results of the parts are kept in memory until all are there. Flash attention 2's rule: the smallest number of parts
+/// whose last wave is at least 85 % as full as that of the best number.
 fn flash_splits(shape: AttentionShape, keys: usize, multiprocessors: usize) -> usize {
     const QUERIES: usize = 64;
     const MOST: usize = 128;
@@ -183,14 +183,14 @@ fn flash_splits(shape: AttentionShape, keys: usize, multiprocessors: usize) -> u
         65..=128 => 128,
         _ => 64,
     };
-    // Two blocks of threads run on a multiprocessor at a time.
+    // Two thread blocks run on a multiprocessor at a time.
     let (slots, blocks) = (2 * multiprocessors, keys.div_ceil(keys_per_block));
     let work = batch * heads * rows.div_ceil(QUERIES);
     if 10 * work >= 8 * slots {
         return 1;
     }
     let most = MOST.min(slots).min(blocks);
-    // A number that leaves the parts as long as the one before gains nothing.
+    // A number with parts as long as those of the number before gains nothing.
     let candidates = || (1..=most).filter(|&n| n == 1 || blocks.div_ceil(n) != blocks.div_ceil(n - 1));
     #[expect(clippy::cast_precision_loss, reason = "counts of blocks")]
     let efficiency = |n: usize| {

@@ -1,6 +1,6 @@
-//! Attention in which several heads of queries share one of keys and values.
+//! Attention in which several heads of queries share one head of keys and values.
 //!
-//! The gradients of keys and values are made for every head of queries and summed.
+//! The gradients of keys and values are computed for every head of queries and summed.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -17,7 +17,7 @@ use vramlab_model::Category;
 use super::Scores;
 use super::heads::{FusedOutput, Heads};
 
-/// The gradients of keys (or of values), one for every head of queries: head by head, or side by side as a projection lies.
+/// The gradients of keys (or of values) for every head of queries: head by head, or side by side like a projection.
 fn of_every_head(shape: AttentionShape, by_head: bool, address: Address, dtype: DType) -> HeadView {
     let AttentionShape { heads, rows, head_size, .. } = shape;
     let (head_stride, row_stride) =
@@ -25,19 +25,19 @@ fn of_every_head(shape: AttentionShape, by_head: bool, address: Address, dtype: 
     HeadView { address, dtype, batch_stride: heads * rows * head_size, head_stride, row_stride }
 }
 
-/// Whether the gradient of heads lies side by side, as a projection does.
+/// Whether the gradient of the heads lies side by side, like a projection.
 #[derive(Clone, Debug, Default)]
 pub struct SideBySide(Rc<Cell<bool>>);
 
 impl Context {
-    /// Queries (batch, heads, rows, head size) over keys and values of as many heads or of fewer, which groups of queries share;
-    /// causal; their products are multiplied by `scale`, or divided by the root of a head's size, and a share of weights is left out
-    /// by `dropout`. Runs in 16 bit under autocast. The result is as that of [`Context::attention`].
+    /// Queries (batch, heads, rows, head size) over keys and values with as many heads or fewer, which groups of queries share;
+    /// causal. Scores are multiplied by `scale`, or divided by the root of the head size; `dropout` is the share of weights that
+    /// is left out. Runs in 16 bits under autocast. The result is like that of [`Context::attention`].
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
     pub fn grouped_attention(&mut self, [q, k, v]: [&Tensor; 3], scale: Option<f32>, dropout: f64) -> OpResult<Tensor> {
-        // Autocast visits arguments from the last to the first.
+        // Autocast casts arguments from the last to the first.
         let v = self.cast_to_lower(v, "values copy")?;
         let k = self.cast_to_lower(k, "keys copy")?;
         let q = self.cast_to_lower(q, "queries copy")?;
@@ -47,20 +47,20 @@ impl Context {
         self.attend(backend, &parts, Scores { scale, dropout, ..Scores::plain(true) })
     }
 
-    /// A projection (batch, rows, heads × head size), or the same with heads apart, as (batch, heads, rows, head size):
-    /// `view(…).transpose(1, 2)`. Backward lays a gradient side by side again.
+    /// A projection (batch, rows, heads × head size), or its view with separate heads, as (batch, heads, rows, head
+    /// size): `view(…).transpose(1, 2)`. Backward lays the gradient side by side again.
     pub fn by_head_size(&mut self, input: &Tensor, head_size: usize) -> Tensor {
         self.by_head_size_told(input, head_size, &SideBySide::default())
     }
 
-    /// The same, where [`Context::heads_apart`] told heads apart before a norm: it is told how their gradient lies.
+    /// The same after a norm of heads from [`Context::heads_apart`]: backward sets `told` to whether their gradient lies side by side.
     pub fn by_head_size_told(&mut self, input: &Tensor, head_size: usize, told: &SideBySide) -> Tensor {
         let told = told.clone();
         let shape = input.shape();
         let [batch, rows, ..] = *shape.dims() else { return input.clone() };
         let heads = shape.numel() / (batch * rows * head_size).max(1);
         let strides = [rows * heads * head_size, head_size, heads * head_size, 1];
-        // Columns of a wider projection lie further apart.
+        // Rows of a view into a wider projection are further apart.
         let [by_batch, by_row, ..] = input.layout();
         let lies = [by_batch, head_size, by_row, 1];
         let view = input.strided(Shape::new(&[batch, heads, rows, head_size]), lies, 0);
@@ -69,12 +69,12 @@ impl Context {
         }
         let source = self.record("transposeBackward", [Some(input), None, None], move |cx, grads| {
             let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
-            // What kernels make lies side by side already, or says so by its strides.
+            // Gradients from kernels lie side by side already, or have strides that say so.
             told.0.set(grad.shape().dims().len() == 3 || grad.has_layout(strides));
             if told.0.get() {
                 return Ok([Some(grad.strided(shape, shape.contiguous_strides(), 0)), None, None]);
             }
-            // Heads that follow each other as their elements do are a view too.
+            // Heads that follow each other like their elements allow a view too.
             let &[by_batch, by_head, by_row, by_element] = &grad.layout();
             if shape.dims().len() == 3 && heads > 1 && by_head == head_size * by_element {
                 return Ok([Some(grad.strided(shape, [by_batch, by_row, by_element, 0], 0)), None, None]);
@@ -93,9 +93,9 @@ impl Context {
         view.with_source(source)
     }
 
-    /// A projection (batch, rows, heads × head size) as (batch, rows, heads, head size): a view. What is done head by head after it
-    /// has gradients that lie head by head in PyTorch, so that they are copied on their way to the projection, unless what follows says that
-    /// they lie side by side.
+    /// A projection (batch, rows, heads × head size) as (batch, rows, heads, head size): a view. Ops on each head that follow
+    /// have gradients that lie head by head in PyTorch, so they are copied on their way to the projection, unless `told` says
+    /// that they lie side by side.
     pub fn heads_apart(&mut self, input: &Tensor, head_size: usize, told: &SideBySide) -> Tensor {
         let told = told.clone();
         let shape = input.shape();
@@ -118,7 +118,8 @@ impl Context {
         view.with_source(source)
     }
 
-    /// Heads (batch, heads, rows, head size) that lie side by side, as (batch, rows, heads, head size): a view in which each is a row.
+    /// Heads (batch, heads, rows, head size) that lie side by side, as (batch, rows, heads, head size): a view in which each head
+    /// is a row.
     pub fn rows_of_heads(&mut self, heads: &Tensor) -> Tensor {
         let shape = heads.shape();
         let &[batch, count, rows, head_size] = shape.dims() else { return heads.clone() };
@@ -134,8 +135,8 @@ impl Context {
         view.with_source(source)
     }
 
-    /// Keys or values (batch, heads, rows, head size) as a cache that was empty holds them: `torch.cat` of nothing and them, head by
-    /// head, in `dtype`: that of the keys. The cache lives as long as what the model returns.
+    /// Keys or values (batch, heads, rows, head size) in a cache that was empty: a `torch.cat` of nothing and them, head by head,
+    /// in `dtype`, the type of the keys. The cache lives as long as the model's output.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -156,7 +157,7 @@ impl Context {
         Ok(cached)
     }
 
-    /// The length of a sliding window as its cache keeps it (`DynamicSlidingWindowLayer`).
+    /// The length of a sliding window as its cache stores it (`DynamicSlidingWindowLayer`).
     ///
     /// # Errors
     /// Out of memory.
@@ -169,14 +170,14 @@ impl Context {
     /// `repeat_kv` of transformers.
     pub(super) fn repeat_kv(&mut self, input: &Tensor, group: usize, what: &'static str) -> OpResult<Tensor> {
         if self.in_parts && group > 1 && input.shape().dims().get(1) == Some(&1) {
-            // What PyTorch has there is a view.
+            // For a single head PyTorch returns a view.
             let text = "tp does not repeat a single head of keys for all heads of a rank, as masks and eager attention want it; use fewer ranks";
             return Err(TrainError::Workload(text.into()).into());
         }
         self.repeat_heads(input, group, what)
     }
 
-    /// Every head `group` times: `repeat_kv` of transformers, `repeat_interleave` of PyTorch. The result lies head by head.
+    /// Repeats every head `group` times: `repeat_kv` of transformers, `repeat_interleave` of PyTorch. The result lies head by head.
     pub(super) fn repeat_heads(&mut self, input: &Tensor, group: usize, what: &'static str) -> OpResult<Tensor> {
         let [batch, heads, rows, size] = *input.shape().dims() else { return Ok(input.clone()) };
         if group <= 1 {
@@ -195,7 +196,7 @@ impl Context {
             let source = cx.record("repeatBackward", [Some(input), None, None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let dtype = grad.dtype();
-                // Where backward runs within a region of autocast, sums come out in f32 and are cast back.
+                // If backward runs within an autocast region, sums come out in f32 and are cast back.
                 let summed_in = if cx.autocasts_backward { DType::F32 } else { dtype };
                 let sum = cx.temporary(shape, summed_in, "sum over a group")?;
                 cx.sum_groups(grad.operand(), &sum, [batch * heads, group, rows * size])?;
@@ -210,13 +211,13 @@ impl Context {
     /// `dst[o,i] = Σ_m src[o,m,i]`.
     fn sum_groups(&self, src: Operand, dst: &Tensor, [outer, middle, inner]: [usize; 3]) -> OpResult<()> {
         let sums = Operand { len: outer * inner, ..dst.flat() };
-        // A sum is its mean, as often as it has terms.
+        // The sum is the mean times the number of terms.
         self.launch(kernels::Sums::Mean { src, dst: sums, outer, middle, inner })?;
         #[expect(clippy::cast_precision_loss, reason = "a handful of heads")]
         self.launch(kernels::Elementwise::Scale { src: sums, dst: sums, factor: middle as f64 })
     }
 
-    /// A library's workspace of which only the first `own` bytes are lent to the kernels that follow.
+    /// A library's workspace of which the following kernels may use only the first `own` bytes.
     pub(super) fn shared_scratch(&self, own: usize, bytes: usize, what: &'static str) -> OpResult<Tensor> {
         let scratch = self.memory().tensor(Shape::new(&[bytes]), DType::U8, Category::Workspace, what)?;
         let lent = scratch.window(Shape::new(&[own]), 0).operand();
@@ -224,7 +225,7 @@ impl Context {
         Ok(scratch)
     }
 
-    /// Gradients of a grouped attention. Those of keys and values are made for every head of queries at `expanded`, then summed.
+    /// Gradients of a grouped attention. Those of keys and values are computed for every head of queries at `expanded`, then summed.
     pub(super) fn grouped_backward(
         &self,
         (by, shape): (FusedAttention, AttentionShape),
@@ -242,7 +243,7 @@ impl Context {
         let [of_keys, of_values] = views;
         self.attend_backward((by, shape), parts, computed, grad, [of_queries.heads(), of_keys, of_values])?;
         for (sum, address) in [dk, dv].into_iter().zip(expanded) {
-            // Groups that lie one after the other, and elements of one head in each.
+            // The number of consecutive groups, and the elements of one head in each.
             let [groups, elements] = if by_head(sum) {
                 [batch * heads / group, rows * head_size]
             } else {

@@ -1,5 +1,5 @@
-//! `scaled_dot_product_attention` with a mask, as transformers calls it: keys and values are repeated for every head of queries,
-//! because `enable_gqa` and a mask would leave only matrix products, and the mask of yes and no becomes one of numbers in every call.
+//! `scaled_dot_product_attention` with a mask, as transformers calls it. Keys and values are repeated for every head of queries,
+//! because `enable_gqa` with a mask would leave only matrix products. Every call converts the boolean mask to numbers.
 
 use crate::context::Context;
 use crate::error::OpResult;
@@ -11,12 +11,13 @@ use super::Scores;
 use super::backend::Backend;
 use super::heads::Heads;
 
-/// Strides that the memory-efficient kernel takes of a mask are multiples of this.
+/// The memory-efficient kernel takes mask strides that are multiples of this.
 const ALIGNMENT: usize = 8;
 
 impl Context {
-    /// Queries (batch, heads, rows, head size) over keys and values of as many heads or of fewer, which see what `mask` lets them;
-    /// products are multiplied by `scale`, and a share of weights is left out by `dropout`. Runs in 16 bit under autocast. The result is (batch, rows, width): heads side by side.
+    /// Queries (batch, heads, rows, head size) over keys and values with as many heads or fewer; `mask` says which positions a
+    /// query sees. Scores are multiplied by `scale`; `dropout` is the share of weights that is left out. Runs in 16 bits under
+    /// autocast. The result is (batch, rows, width): heads side by side.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -33,7 +34,7 @@ impl Context {
         let k = self.repeat_kv(k, group, "keys of every head")?;
         let v = self.repeat_kv(v, group, "values of every head")?;
         let output = {
-            // Autocast visits arguments from the last to the first.
+            // Autocast casts arguments from the last to the first.
             let v = self.cast_to_lower(&v, "values copy")?;
             let k = self.cast_to_lower(&k, "keys copy")?;
             let q = self.cast_to_lower(q, "queries copy")?;
@@ -47,7 +48,7 @@ impl Context {
         self.merge_heads(&output)
     }
 
-    /// A mask whose rows begin where the memory-efficient kernel can read them: `pad_bias`.
+    /// The mask with rows that begin where the memory-efficient kernel can read them: `pad_bias`.
     pub(super) fn aligned_mask(&self, bias: Tensor) -> OpResult<Tensor> {
         let [batch, rows, columns] = *bias.shape().dims() else { return Ok(bias) };
         if columns.is_multiple_of(ALIGNMENT) {

@@ -1,4 +1,4 @@
-//! Attention by matrix products and a softmax: what PyTorch runs where no fused kernel takes the shape.
+//! Attention by matrix products and a softmax: what PyTorch runs if no fused kernel takes the shape.
 
 use crate::context::Context;
 use crate::error::OpResult;
@@ -10,16 +10,16 @@ use vramlab_device::{AttentionShape, DType, MatrixView, Operand, kernels};
 use super::heads::Heads;
 use crate::ops::masks::minus_infinity;
 
-/// The matrices of all heads; a batch of several sequences must lie head by head.
+/// The matrices of all heads; several sequences must lie head by head.
 pub(in crate::ops) fn matrices(tensor: &Tensor, transposed: bool) -> MatrixView {
     let &[_, by_head, by_row, by_element] = tensor.strides() else { return tensor.matrix() };
     let (row_stride, col_stride) = if transposed { (by_element, by_row) } else { (by_row, by_element) };
-    // With one head each, the next matrix is the next sequence's.
+    // With one head per sequence, the next matrix is the next sequence's.
     let batch_stride = if tensor.shape().dims()[1] == 1 { tensor.strides()[0] } else { by_head };
     MatrixView { row_stride, col_stride, batch_stride, ..tensor.matrix() }
 }
 
-/// The heads of all sequences are one run of matrices, with the same distance from each to the next.
+/// Whether the heads of all sequences are one run of matrices at equal distances.
 pub(in crate::ops) fn evenly_spaced(tensor: &Tensor) -> bool {
     let (&[batch, heads, _, _], &[by_batch, by_head, ..]) = (tensor.shape().dims(), tensor.strides()) else {
         return true;
@@ -39,7 +39,7 @@ impl Context {
         if !matches!(dtype, DType::F16 | DType::Bf16) {
             return self.attention_products(parts, (shape, bias, dropout), dtype);
         }
-        // 16-bit inputs are computed in f32; the copies live to the end.
+        // 16-bit inputs are computed in f32; the copies live to the end of the op.
         let parts = Heads {
             q: self.widened(&parts.q, "f32 queries")?,
             k: self.widened(&parts.k, "f32 keys")?,
@@ -48,7 +48,7 @@ impl Context {
         self.attention_products(&parts, (shape, bias, dropout), dtype)
     }
 
-    /// Attention in the type of its parts; output and weights are given in `dtype`.
+    /// Attention in the type of its parts; output and weights are returned in `dtype`.
     fn attention_products(
         &mut self,
         parts: &Heads,
@@ -57,11 +57,11 @@ impl Context {
     ) -> OpResult<Tensor> {
         let AttentionShape { rows, scale, causal, .. } = shape;
         let computed = parts.q.dtype();
-        // Half of the scale goes to either operand, which keeps 16-bit products in range.
+        // Each operand gets the root of the scale, which keeps 16-bit products in range.
         let half = f64::from(scale).sqrt();
         let q = self.scaled(&parts.q, half, "scaled queries")?;
         let mask = match bias {
-            // All sequences see alike.
+            // The mask is the same for all sequences.
             Some(bias) => Some(bias.window(Shape::new(&[rows, rows]), 0)),
             None if causal => Some(self.causal_mask(rows, computed)?),
             None => None,
@@ -87,7 +87,7 @@ impl Context {
             let whole = weights;
             self.dropout(&whole, dropout)?
         };
-        // The weights are a result too, which the caller drops.
+        // The weights are a second result, which the caller drops.
         let result = if computed == dtype {
             None
         } else {
@@ -102,7 +102,7 @@ impl Context {
         Ok(output)
     }
 
-    /// An f32 copy in the layout of a (batch, rows, width) tensor, seen by heads.
+    /// An f32 copy in the layout of a (batch, rows, width) tensor, viewed by heads.
     fn widened(&mut self, part: &Tensor, what: &'static str) -> OpResult<Tensor> {
         self.op("cast", |cx| {
             let output = cx.like(part, DType::F32, what)?;
@@ -119,7 +119,7 @@ impl Context {
         })
     }
 
-    /// A tensor for an elementwise result: dense, its dimensions in the order of the strides of `part`.
+    /// A tensor for an elementwise result: dense, with its dimensions ordered by the strides of `part`.
     fn like(&self, part: &Tensor, dtype: DType, what: &'static str) -> OpResult<Tensor> {
         let [batch, heads, rows, head_size] = *part.shape().dims() else { return Ok(part.clone()) };
         if part.is_contiguous() {
@@ -130,7 +130,7 @@ impl Context {
         Ok(output.strided(part.shape(), [rows * width, head_size, width, 1], 0))
     }
 
-    /// `part · factor` in the layout that PyTorch's product has.
+    /// `part · factor` in the layout of PyTorch's product.
     fn scaled(&mut self, part: &Tensor, factor: f64, what: &'static str) -> OpResult<Tensor> {
         self.op("mul", |cx| {
             let view = cx.like(part, part.dtype(), what)?;
@@ -174,8 +174,8 @@ impl Context {
         Ok(mask)
     }
 
-    /// A copy with the rows of each head together, unless heads and sequences already follow each other evenly; its
-    /// gradient passes through.
+    /// A copy with the rows of each head together, unless heads and sequences are already at equal distances; its
+    /// gradient passes through unchanged.
     pub(in crate::ops) fn by_head(&self, part: &Tensor, what: &'static str) -> OpResult<Tensor> {
         if evenly_spaced(part) {
             return Ok(part.clone());
@@ -199,7 +199,7 @@ impl Context {
         self.launch(kernels::Gemm { m, n, k, batch, a, b, c, bias: None, alpha: 1.0, beta: 0.0 })
     }
 
-    /// `q kᵀ` of every head. The gradient of `k` lies head by head, or as the product leaves it: `turned`, element by element of a head.
+    /// `q kᵀ` of every head. The gradient of `k` lies head by head, or transposed as the product leaves it if `turned`.
     pub(super) fn scores(&mut self, q: &Tensor, k: &Tensor, turned: bool) -> OpResult<Tensor> {
         let [batch, heads, rows, head_size] = *q.shape().dims() else { return Ok(q.clone()) };
         let keys = k.shape().dims()[2];
@@ -214,7 +214,7 @@ impl Context {
         let (of_q, of_k, dtype) = (q.shape(), k.shape(), q.dtype());
         let source = self.record("matmulBackward", [Some(q), Some(k), None], move |cx, grads| {
             let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
-            // The second argument comes first: its name (mat2) sorts before self.
+            // The second argument comes first: names are unpacked in alphabetical order, and mat2 sorts before self.
             let k = saved_k.as_ref().map(|saved| saved.unpack(cx)).transpose()?;
             let q = saved_q.as_ref().map(|saved| saved.unpack(cx)).transpose()?;
             let mut product = |of: Shape, what, sizes, a, b| {
@@ -244,7 +244,7 @@ impl Context {
         Ok(output.with_source(source))
     }
 
-    /// Softmax of every row, with the checks for rows that are masked as a whole.
+    /// Softmax of every row, with the checks for rows that are fully masked.
     fn attention_softmax(&mut self, scores: &Tensor) -> OpResult<Tensor> {
         let cols = scores.shape().last();
         self.op("softmax", |cx| {
@@ -291,7 +291,7 @@ impl Context {
             let (of_v, of_weights, dtype) = (v.shape(), weights.shape(), v.dtype());
             let source = cx.record("matmulBackward", [Some(weights), Some(v), None], move |cx, grads| {
                 let [Some(merged), ..] = grads else { return Ok(Gradients::default()) };
-                // The gradient lies side by side; the products want each head's rows together.
+                // The gradient lies side by side; the products need each head's rows together.
                 let width = heads * head_size;
                 let side_by_side = merged.strided(of_output, [rows * width, head_size, width, 1], 0);
                 drop(merged);
@@ -303,7 +303,7 @@ impl Context {
                     drop(side_by_side);
                     copy
                 };
-                // As above.
+                // The second argument comes first, as in `scores`.
                 let v = saved_v.as_ref().map(|saved| saved.unpack(cx)).transpose()?;
                 let weights = saved_weights.as_ref().map(|saved| saved.unpack(cx)).transpose()?;
                 let mut product = |of: Shape, what, sizes, a, b| {

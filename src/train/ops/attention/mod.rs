@@ -1,7 +1,6 @@
-//! Scaled dot-product attention, with the kernel that PyTorch picks or that was asked for, and that kernel's blocks.
+//! Scaled dot-product attention by PyTorch's choice of kernel or by a chosen kernel, with that kernel's blocks.
 //!
-//! The arithmetic of the fused ones is one kernel whichever is picked; what differs is what is saved, copied and asked
-//! for.
+//! The arithmetic of all fused kernels is one kernel here; they differ in what is saved, copied and requested.
 
 mod backend;
 mod cache;
@@ -31,17 +30,17 @@ use crate::tape::Gradients;
 use crate::tensor::{GradientTarget, Tensor};
 use vramlab_device::{AttentionShape, DType, FusedAttention, HeadView, kernels};
 
-/// What becomes of the products of queries and keys.
+/// How the scores are computed from the products of queries and keys.
 struct Scores {
     /// A position sees only itself and those before it.
     causal: bool,
-    /// They are multiplied by this, or divided by the root of a head's size.
+    /// The factor on products; `None` divides them by the root of the head size.
     scale: Option<f32>,
-    /// This is added to those of every head: a mask (batch, rows, rows) in their type.
+    /// A mask (batch, rows, rows) in the type of the scores, added to those of every head.
     bias: Option<Tensor>,
-    /// What the mask lets through of what came before, where it has a sliding window.
+    /// Which earlier positions the mask lets through, if it has a sliding window.
     window: Option<usize>,
-    /// The share of weights that is left out.
+    /// The share of weights that dropout leaves out.
     dropout: f64,
 }
 
@@ -52,10 +51,10 @@ impl Scores {
 }
 
 impl Backend {
-    /// Which of the three gradients lie head by head, so that they are copied on their way to the packed projection.
+    /// Which of the three gradients lie head by head, so that they must be copied on their way to the packed projection.
     const fn copied_gradients(self, head_size: usize) -> [bool; 3] {
         match self {
-            // Where its inputs lie head by head, so do its gradients.
+            // If its inputs lie head by head, so do its gradients.
             Self::CuDnn => [true, true, true],
             Self::Efficient => [false, false, false],
             Self::Flash => [!head_size.is_multiple_of(8); 3],
@@ -65,9 +64,9 @@ impl Backend {
 }
 
 impl Context {
-    /// Self-attention of `heads` heads over `qkv` (batch, rows, 3 × width), the three parts side by side; where it is
-    /// `causal`, a position sees only itself and those before. The result is (batch, heads, rows, head size), in the layout
-    /// that the kernel leaves it in; see [`Context::merge_heads`].
+    /// Self-attention of `heads` heads over `qkv` (batch, rows, 3 × width), with the three parts side by side; if `causal`,
+    /// a position sees only itself and earlier ones. The result is (batch, heads, rows, head size), in the layout that the
+    /// kernel leaves; see [`Context::merge_heads`].
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -86,15 +85,15 @@ impl Context {
     }
 
     /// Queries, keys and values of a packed projection (batch, rows, 3 × width), as views of (batch, heads, rows, head
-    /// size); for models that keep keys and values. Nothing is differentiated.
+    /// size); for models that cache keys and values. Nothing is differentiated.
     #[must_use]
     pub fn heads_of(&mut self, qkv: &Tensor, heads: usize) -> [Tensor; 3] {
         let Heads { q, k, v } = self.split_heads(&qkv.detach(), heads, None);
         [q, k, v]
     }
 
-    /// Attention of queries (batch, heads, rows, head size) over keys and values of as many positions or more; causal only
-    /// where there are as many. Nothing is differentiated.
+    /// Attention of queries (batch, heads, rows, head size) over keys and values of as many positions or more; `causal`
+    /// needs as many. Nothing is differentiated.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -104,18 +103,18 @@ impl Context {
         self.attend(backend, &parts, Scores::plain(causal))
     }
 
-    /// Chooses the attention kernel of what runs from now on.
+    /// Chooses the attention kernel from now on.
     pub fn choose_attention(&mut self, kernel: AttentionKernel) {
         self.attention = AttentionChoice { kernel, ran: None };
     }
 
-    /// The kernel that attention of the last pass ran with, as a value of the switch.
+    /// The attention kernel of the last pass, as a value of the switch.
     #[must_use]
     pub const fn attention_ran(&self) -> Option<&'static str> {
         self.attention.ran
     }
 
-    /// The kernel for queries, keys and values that lie apart.
+    /// The kernel for separate queries, keys and values.
     fn backend_of(&mut self, parts: &Heads, differentiates: bool, masked: bool) -> OpResult<Backend> {
         self.attention_backend(Inputs {
             dtype: parts.q.dtype(),
@@ -141,7 +140,7 @@ impl Context {
         let scale = scale.unwrap_or(1.0 / (head_size as f32).sqrt());
         let group = parts.group().max(1);
         let masked = bias.is_some();
-        // Matrix products leave out by an op of its own.
+        // With matrix products, dropout is an op of its own.
         let dropout = if backend == Backend::Math { None } else { self.dropout_mask(share) };
         let shape = AttentionShape { batch, heads, group, rows, head_size, causal, window, masked, scale, dropout };
         match backend {
@@ -152,7 +151,7 @@ impl Context {
         }
     }
 
-    /// Heads side by side, as `transpose(1, 2).contiguous().view(batch, rows, width)`: a view where the layout permits.
+    /// Heads side by side, as `transpose(1, 2).contiguous().view(batch, rows, width)`: a view if the layout permits it.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -242,7 +241,7 @@ impl Context {
         )
     }
 
-    /// The fused kernel, for a backward pass to come.
+    /// Runs the fused kernel, with results for a backward pass.
     fn fused(&self, by: FusedAttention, shape: AttentionShape, parts: &Heads, computed: &FusedOutput) -> OpResult<()> {
         self.launch(kernels::Attention::Forward {
             by,
@@ -256,7 +255,7 @@ impl Context {
         })
     }
 
-    /// The fused kernel where no gradients will be asked for.
+    /// Runs the fused kernel without results for a backward pass.
     fn fused_inference(&self, by: FusedAttention, shape: AttentionShape, parts: &Heads, out: &Tensor) -> OpResult<()> {
         let (keys, out) = (parts.keys(), out.heads());
         let [q, k, v] = parts.all().map(Tensor::heads);
@@ -287,7 +286,7 @@ impl Context {
         })
     }
 
-    /// Gradients of queries, keys and values where those of a packed projection lie: parts of one tensor.
+    /// Gradients of queries, keys and values as parts of one tensor, in the layout of a packed projection.
     fn packed_gradients(&self, shape: AttentionShape, dtype: DType) -> OpResult<[Tensor; 3]> {
         let AttentionShape { batch, heads, rows, head_size, .. } = shape;
         let width = heads * head_size;
@@ -303,7 +302,7 @@ impl Context {
         part.strided(Shape::new(&[batch, heads, rows, head_size]), [rows * packed, head_size, packed, 1], 0)
     }
 
-    /// The tensor of `shape` whose three parts `gradients` are, if they are.
+    /// The tensor of `shape` of which the three `gradients` are the parts, if they are.
     fn packed(gradients: &Gradients, shape: Shape) -> Option<Tensor> {
         let [Some(first), Some(second), Some(third)] = gradients else { return None };
         let &[_, rows, packed] = shape.dims() else { return None };
@@ -319,7 +318,7 @@ impl Context {
         all.then(|| first.strided(shape, shape.contiguous_strides(), 0))
     }
 
-    /// Gradients of queries, keys and values: three tensors apart, asked for in this order.
+    /// Gradients of queries, keys and values: three separate tensors, requested in this order.
     fn part_gradients(&self, [queries, keys, values]: [Shape; 3], dtype: DType) -> OpResult<[Tensor; 3]> {
         Ok([
             self.temporary(queries, dtype, "query gradient")?,

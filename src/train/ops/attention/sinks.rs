@@ -1,4 +1,4 @@
-//! Attention whose softmax has one more logit a head, a sink that takes a share of the weights: op for op as gpt-oss writes it.
+//! Attention with one more logit per head in the softmax, a sink that takes a share of the weights: op by op as in gpt-oss.
 
 use crate::context::Context;
 use crate::error::OpResult;
@@ -10,8 +10,8 @@ use vramlab_device::{DType, kernels};
 use super::eager::EagerScores;
 
 impl Context {
-    /// [`Context::eager_attention`] with the logit of each head's sink (`sinks`) beside the scores of every row. Returns the heads side by
-    /// side, and the weights, which the caller holds as long as transformers' does.
+    /// [`Context::eager_attention`] with each head's sink logit (`sinks`) appended to the scores of every row. Returns the heads
+    /// side by side, and the weights, which the caller holds as long as transformers' caller does.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -28,12 +28,12 @@ impl Context {
         let v = self.repeat_kv(v, group, "values of every head")?;
         let masked = {
             let scores = self.eager_scores(q, &k, by.scale, group <= 1)?;
-            // All sequences see alike.
+            // The mask is the same for all sequences.
             let [.., rows, columns] = *by.mask.shape().dims() else { return Ok((q.clone(), q.clone())) };
             self.add(&scores, &by.mask.window(Shape::new(&[rows, columns]), 0))?
         };
         let columns = masked.shape().last();
-        // Both are variables that live to the end.
+        // Both are variables that live until the function returns.
         let shifted = self.beside_sinks(&masked, sinks)?;
         let all = self.softmax(&shifted, shifted.dtype())?;
         let weights = {
@@ -53,8 +53,8 @@ impl Context {
         Ok((merged, weights))
     }
 
-    /// Scores with the sink of each head behind every row, less the largest of each: `x = cat([scores, sinks]); x − x.max(-1)`. Saves where
-    /// the largest are.
+    /// Appends each head's sink to every row of scores, and subtracts each row's maximum: `x = cat([scores, sinks]); x −
+    /// x.max(-1)`. Saves the places of the maxima.
     fn beside_sinks(&mut self, scores: &Tensor, sinks: &Tensor) -> OpResult<Tensor> {
         let [batch, heads, rows, columns] = *scores.shape().dims() else { return Ok(scores.clone()) };
         let (narrow, of_sinks) = (scores.dtype(), sinks.dtype());
@@ -105,8 +105,8 @@ impl Context {
                 drop((sums, places));
                 drop(saved);
                 cx.launch(kernels::Elementwise::Add { a: grad.operand(), b: spread.operand(), dst: grad.operand() })?;
-                // A sum of a column wants its elements together: that is done in the room of what was added, and its result waits where
-                // the column begins, which nobody reads any more.
+                // Summing a column needs its elements together: the sum is computed in the memory of a finished operand, and its
+                // result is put at the beginning of the column, which is not read any more.
                 let waiting = grad.strided(Shape::new(&[1, heads, 1, 1]), strides, columns);
                 if to_sinks {
                     let column = Shape::new(&[batch, heads, rows, 1]);
@@ -133,10 +133,10 @@ impl Context {
         })
     }
 
-    /// The sum of each of so many rows of so many elements.
+    /// The sum of each of `outer` rows of `middle` elements.
     fn sum_of_rows(&self, src: &Tensor, dst: &Tensor, [outer, middle]: [usize; 2]) -> OpResult<()> {
         let sums = dst.operand();
-        // A sum is its mean, as often as it has terms.
+        // The sum is the mean times the number of terms.
         self.launch(kernels::Sums::Mean { src: src.operand(), dst: sums, outer, middle, inner: 1 })?;
         #[expect(clippy::cast_precision_loss, reason = "rows of attention")]
         self.launch(kernels::Elementwise::Scale { src: sums, dst: sums, factor: middle as f64 })

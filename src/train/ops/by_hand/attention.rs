@@ -1,4 +1,4 @@
-//! Causal attention by two products, a mask by `where` and a softmax by its formula.
+//! Causal attention by two products, a `where` as mask and a softmax by its formula.
 
 use crate::context::{Context, SavedVariable};
 use crate::error::OpResult;
@@ -11,7 +11,7 @@ use vramlab_device::{DType, kernels};
 
 use super::row_numbers;
 
-/// What attention leaves: its result, heads side by side, and what local variables of the module's forward hold until that returns.
+/// The result of attention, and the tensors that local variables of the module's forward hold until it returns.
 pub struct AttentionOutput {
     /// (batch, rows, width).
     pub merged: Tensor,
@@ -19,7 +19,7 @@ pub struct AttentionOutput {
     _mask: Tensor,
 }
 
-/// What the ops save, in their order.
+/// The saved tensors, in order.
 struct Residuals {
     q: SavedVariable,
     k: SavedVariable,
@@ -29,7 +29,7 @@ struct Residuals {
     v: SavedVariable,
 }
 
-/// What a softmax of four ops saves.
+/// The saved tensors of a softmax of four ops.
 struct SoftmaxResiduals {
     largest: SavedVariable,
     exponentials: SavedVariable,
@@ -37,7 +37,7 @@ struct SoftmaxResiduals {
     sums: SavedVariable,
 }
 
-/// What backward knows of its forward.
+/// What backward needs to know of the forward.
 #[derive(Clone, Copy)]
 struct Sizes {
     scores: Shape,
@@ -60,7 +60,7 @@ impl Context {
         let (positions, mask) = self.op("causal mask", |cx| {
             let positions = cx.activation(Shape::new(&[rows]), DType::I64, "positions")?;
             cx.launch(kernels::Elementwise::Arange { dst: positions.operand() })?;
-            // Nobody reads it: what it hides is nothing in the weights of the softmax.
+            // The mask is never read: hidden positions are zero in the weights of the softmax.
             Ok((positions, cx.activation(Shape::new(&[rows, rows]), DType::U8, "causal mask")?))
         })?;
         let (q, k) = (self.cast_to_lower(q, "queries copy")?, self.cast_to_lower(k, "keys copy")?);
@@ -76,7 +76,7 @@ impl Context {
         #[expect(clippy::cast_precision_loss, reason = "the size of a head")]
         let factor = 1.0 / (head_size as f64).sqrt();
         let sizes = Sizes { scores: Shape::new(&[batch, heads, rows, rows]), heads: q.shape(), low, wide, factor };
-        // Values outlive the op: they stand for queries and keys where only the way back of these is wanted.
+        // Only the sources of queries and keys are needed. The values outlive the op, so their handles stand in.
         let inputs = [&q, &k, v].map(|tensor| v.detach().with_source(tensor.source()));
         let (saved_q, saved_k) = (self.save(&q)?, self.save(&k)?);
         let scores = self.activation(sizes.scores, low, "attention scores")?;
@@ -119,7 +119,7 @@ impl Context {
         let saved = self.save(mask)?;
         let masked = self.activation(scores.shape(), dtype, "masked scores")?;
         drop(infinity);
-        // The mask as numbers lies where the result goes, until it is added.
+        // The mask as numbers is kept in the result's memory until it is added.
         let hidden = minus_infinity(dtype);
         let added = masked.window(Shape::new(&[rows, rows]), 0);
         self.memory().fill(&added, |first, bytes| {
@@ -148,7 +148,7 @@ impl Context {
         let exponentials = {
             let copy = if wide == low { None } else { Some(self.elementwise(scores, wide, "scores in f32")?) };
             let exponentials = self.activation(scores.shape(), wide, "exponentials")?;
-            // They are divided already, which backward is the easier for.
+            // The stored values are already divided by their sums, which simplifies backward.
             let src = copy.as_ref().unwrap_or(scores).operand();
             self.launch(kernels::Softmax::Forward { src, dst: exponentials.operand(), cols })?;
             exponentials
@@ -164,7 +164,7 @@ impl Context {
     fn attention_by_hand_backward(&mut self, merged: Tensor, saved: Residuals, sizes: Sizes) -> OpResult<Gradients> {
         let Sizes { scores, heads, low, factor, .. } = sizes;
         let [_, count, rows, head_size] = *heads.dims() else { return Ok(Gradients::default()) };
-        // The gradient lies side by side; the products want each head's rows together.
+        // The gradient lies side by side; the products need each head's rows together.
         let width = count * head_size;
         let side_by_side = merged.strided(heads, [rows * width, head_size, width, 1], 0);
         drop(merged);
@@ -198,7 +198,7 @@ impl Context {
         Ok([Some(to_q), Some(to_k), Some(to_v)])
     }
 
-    /// From the gradient of the weights to that of the masked scores.
+    /// Turns the gradient of the weights into that of the masked scores.
     fn softmax_by_hand_backward(
         &mut self,
         to_weights: Tensor,
@@ -222,7 +222,7 @@ impl Context {
             let to_exponentials = self.temporary(scores, wide, "exponentials gradient")?;
             let (output, grad, dst) = (dividends.operand(), to_weights.operand(), to_exponentials.operand());
             self.launch(kernels::Softmax::Backward { output, grad, dst, cols: scores.last() })?;
-            // What a checkpoint recomputed goes when the products are there; sums come after the node.
+            // Recomputed tensors of a checkpoint are freed after the products; sums come after the node.
             drop((dividends, sums));
             drop(self.by_row(&products, wide, "sums gradient")?);
             drop((products, to_weights, saved.dividends, saved.sums));

@@ -1,4 +1,4 @@
-//! `weight[tokens, :]`: rows of a table by indexing, whose gradient is `index_put_` of a sum.
+//! `weight[tokens, :]`: rows of a table by indexing, whose gradient is an `index_put_` that adds.
 
 use crate::context::Context;
 use crate::error::OpResult;
@@ -9,11 +9,11 @@ use vramlab_device::{DType, kernels};
 
 use crate::ops::embedding::sort_storage_below;
 
-/// Up to so many indices one thread block sorts them, in memory of its own.
+/// Up to this many indices are sorted by one thread block, in its own memory.
 const ONE_BLOCK: usize = 2304;
 
 impl Context {
-    /// The rows of `weight` (vocabulary, width) that `indices` (i64) name: (…, width). Saves the indices.
+    /// The rows of `weight` (vocabulary, width) at `indices` (i64): (…, width). Saves the indices.
     ///
     /// # Errors
     /// Out of memory, a failed kernel, indices of four dimensions.
@@ -39,7 +39,7 @@ impl Context {
         })
     }
 
-    /// The blocks of `index_put_(…, accumulate=True)` of so many indices of a table of `rows` rows.
+    /// The blocks of `index_put_(…, accumulate=True)` with `n` indices into a table of `rows` rows.
     fn index_blocks(&self, n: usize, rows: usize) -> OpResult<()> {
         let list = |what| self.temporary(Shape::new(&[n]), DType::I64, what);
         let wrapped = list("indices within the table")?;

@@ -1,4 +1,4 @@
-//! Cross-entropy by its formula: a log-softmax of elementary ops, its negative, what the targets gather of it, the mean.
+//! Cross-entropy by its formula: a log-softmax of elementary ops, its negative, a gather at the targets, the mean.
 
 use crate::context::{Context, SavedVariable};
 use crate::error::OpResult;
@@ -9,7 +9,7 @@ use vramlab_device::{DType, kernels};
 
 use super::row_numbers;
 
-/// What the ops save.
+/// The saved tensors.
 struct LossResiduals {
     largest: SavedVariable,
     exponentials: SavedVariable,
@@ -20,7 +20,7 @@ struct LossResiduals {
 
 impl Context {
     /// `shifted = x - max(x); logp = shifted - log(sum(exp(shifted))); mean(gather(-logp, targets))` over the last dimension of
-    /// `logits`. Under autocast exponentials are in f32, and so is what comes of them.
+    /// `logits`. Under autocast exponentials, and all results computed from them, are in f32.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -36,7 +36,7 @@ impl Context {
             let exponentials = {
                 let copy = if wide == low { None } else { Some(cx.elementwise(logits, wide, "logits in f32")?) };
                 let exponentials = cx.activation(logits.shape(), wide, "exponentials")?;
-                // In their place are log-probabilities, which backward is the easier for.
+                // The memory of the exponentials holds log-probabilities, which simplifies backward.
                 let src = copy.as_ref().unwrap_or(logits).operand();
                 cx.launch(kernels::Softmax::Log { src, dst: exponentials.operand(), cols })?;
                 exponentials
@@ -88,7 +88,7 @@ impl Context {
     ) -> OpResult<Tensor> {
         let (cols, of_rows) = (shape.last(), shape.with_last(1));
         let of_mean = self.temporary(of_rows, wide, "gradient of the mean")?;
-        // How many targets there are, as the kernel wants to be told.
+        // The number of targets, in the form that the kernel takes.
         let count = of_mean.window(Shape::new(&[]), 0);
         #[expect(clippy::cast_precision_loss, reason = "the tokens of a batch")]
         self.launch(kernels::Elementwise::Fill { dst: count.operand(), value: of_rows.numel() as f64 })?;
@@ -108,7 +108,7 @@ impl Context {
         self.launch(kernels::Softmax::LogBackward { output, grad, dst, cols })?;
         drop(gathered);
         let minus = self.elementwise(&to_log, wide, "negative gradient")?;
-        // What is narrower gets its gradient in its own type.
+        // A narrower tensor gets its gradient in its own type.
         let to_shifted = if wide == low { to_log.clone() } else { self.elementwise(&to_log, low, "gradient copy")? };
         let to_logarithms = self.by_row(&minus, wide, "logarithms gradient")?;
         drop((minus, to_log));

@@ -1,9 +1,9 @@
-//! A transformer of elementary ops, as courses have it written: products by `einsum`, a mask by `where`, softmax and cross-entropy
-//! by their formulas, no `nn.functional`.
+//! A transformer of elementary ops, as courses write it: products by `einsum`, a mask by `where`, softmax and cross-entropy by
+//! their formulas, no `nn.functional`.
 //!
-//! Several ops of PyTorch's are one op here where one kernel computes what they come to: each asks for the blocks of all of them, in
-//! their order, and gives each back where its node would. What a block holds that nobody reads is some copy, at the price of the
-//! op that PyTorch runs there.
+//! Where one kernel computes the result of several PyTorch ops, they are one op here. It requests the blocks of all of them in
+//! their order, and frees each where its PyTorch node would. Blocks that are never read are filled with some copy, which takes
+//! the time of the PyTorch op that writes them.
 
 mod attention;
 mod lookup;
@@ -22,28 +22,28 @@ use crate::tensor::Tensor;
 use vramlab_device::{DType, kernels};
 
 impl Context {
-    /// A block of the shape of `input`, filled with it at the price of an op on each element.
+    /// A copy of `input` in a new block, which takes the time of an elementwise op.
     fn elementwise(&self, input: &Tensor, dtype: DType, what: &'static str) -> OpResult<Tensor> {
         let output = self.temporary(input.shape(), dtype, what)?;
         self.launch(kernels::Elementwise::Cast { src: input.operand(), dst: output.operand() })?;
         Ok(output)
     }
 
-    /// The same for backward.
+    /// The same for a tensor that backward needs.
     fn elementwise_activation(&self, input: &Tensor, dtype: DType, what: &'static str) -> OpResult<Tensor> {
         let output = self.activation(input.shape(), dtype, what)?;
         self.launch(kernels::Elementwise::Cast { src: input.operand(), dst: output.operand() })?;
         Ok(output)
     }
 
-    /// A block of a number for each row of `input`, at the price of a reduction of it.
+    /// A block with one number for each row of `input`, which takes the time of a reduction.
     fn by_row(&self, input: &Tensor, dtype: DType, what: &'static str) -> OpResult<Tensor> {
         let output = self.temporary(row_numbers(input), dtype, what)?;
         self.reduce_rows(input, &output)?;
         Ok(output)
     }
 
-    /// The same for backward.
+    /// The same for a tensor that backward needs.
     fn by_row_activation(&self, input: &Tensor, dtype: DType, what: &'static str) -> OpResult<Tensor> {
         let output = self.activation(row_numbers(input), dtype, what)?;
         self.reduce_rows(input, &output)?;
@@ -56,7 +56,7 @@ impl Context {
     }
 }
 
-/// The shape of a number for each row.
+/// The shape of one number per row.
 fn row_numbers(input: &Tensor) -> Shape {
     input.shape().with_last(1)
 }

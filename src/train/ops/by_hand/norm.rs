@@ -1,4 +1,4 @@
-//! The norm by the root of the mean square, without a variable for it.
+//! RMS norm, without a variable for the mean square.
 
 use crate::context::Context;
 use crate::error::OpResult;
@@ -26,7 +26,7 @@ impl Context {
         };
         let normalised = self.scale_rows(&x, &factors)?;
         drop(x);
-        // The reciprocal roots are a variable of the norm's forward, and so is what they made of the input.
+        // The reciprocal roots are a variable of the norm's forward, and so is their product with the input.
         let wide = self.scale_columns(&normalised, weight, WeightSide::First)?;
         let output = if wide.dtype() == dtype { wide } else { self.cast(&wide, dtype, "norm output")? };
         drop((normalised, factors));

@@ -1,4 +1,4 @@
-//! `einsum(x, weight, "... in, out in -> ... out")`: a product of batches of one matrix.
+//! `einsum(x, weight, "... in, out in -> ... out")`: a batched product with one matrix.
 
 use crate::context::Context;
 use crate::error::OpResult;
@@ -6,8 +6,8 @@ use crate::tape::Gradients;
 use crate::tensor::Tensor;
 
 impl Context {
-    /// `input` (…, in) times `weight` (out, in) transposed. Runs in 16 bit under autocast. The weight's gradient comes transposed, so
-    /// that autograd copies the first of a step.
+    /// `input` (…, in) times `weight` (out, in) transposed. Runs in 16 bits under autocast. The weight's gradient arrives
+    /// transposed, so autograd copies the first one of a step.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -33,11 +33,11 @@ impl Context {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let x = saved_input.as_ref().map(|saved| saved.unpack(cx)).transpose()?;
                 let w = saved_weight.as_ref().map(|saved| saved.unpack(cx)).transpose()?;
-                // The second argument's gradient comes first: its name (mat2) sorts before self.
+                // The second argument's gradient comes first: names are in alphabetical order, and mat2 sorts before self.
                 let to_weight = x.as_ref().map(|x| cx.weight_gradient(&grad, x, grad.dtype())).transpose()?;
-                // Behind views, as the product is one of three dimensions.
+                // The gradient passes views, because the product has three dimensions.
                 let to_input = w.as_ref().map(|w| cx.input_gradient(&grad, w, shape)).transpose()?;
-                // What a checkpoint recomputed goes when both are there.
+                // Recomputed tensors of a checkpoint are freed once both gradients are computed.
                 drop((x, w));
                 Ok([to_weight, to_input.map(Tensor::marked_as_view), None])
             });

@@ -1,4 +1,4 @@
-//! Rotary positions by eight elementary ops: neighbouring elements are a pair, and come out as the two halves of a head.
+//! Rotary positions by eight elementary ops: each two neighbouring elements are a pair, and the results are the two halves of a head.
 
 use crate::context::Context;
 use crate::error::OpResult;
@@ -23,8 +23,8 @@ fn half(heads: &Tensor, second: bool) -> Tensor {
 }
 
 impl Context {
-    /// `x1, x2 = pairs(input); concat((cos * x1 - sin * x2, sin * x1 + cos * x2), dim=-1)` with tables (rows, head size / 2) in f32,
-    /// which get no gradient.
+    /// `x1, x2 = pairs(input); concat((cos * x1 - sin * x2, sin * x1 + cos * x2), dim=-1)` with tables (rows, head size / 2) in
+    /// f32, which get no gradient.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.

@@ -7,7 +7,7 @@ use crate::tensor::Tensor;
 use vramlab_device::kernels;
 
 impl Context {
-    /// SiLU of two ops: the first saves its result, the second both of its arguments.
+    /// SiLU as two ops: the first saves its result, the second both of its arguments.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
