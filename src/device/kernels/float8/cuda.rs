@@ -12,7 +12,7 @@ const THREADS: u32 = 256;
 const EACH: usize = 16;
 /// The most partial results, because one block reduces them all.
 const PARTS: usize = 1024;
-/// Columns of a block, and its number of warps, which take turns with the rows.
+/// Columns of a block, and also its number of warps: each warp takes every 32nd row.
 const WARP: usize = 32;
 
 /// Launches a kernel of this family.
