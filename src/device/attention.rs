@@ -2,47 +2,49 @@
 
 use super::dropout::DropoutMask;
 
-/// Whose fused attention kernel PyTorch would launch. They compute the same; only a simulated card's times tell them apart.
+/// Whose fused attention kernel PyTorch would launch. All compute the same result; only a simulated card's times
+/// differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FusedAttention {
-    /// cuDNN's.
+    /// cuDNN's kernel.
     CuDnn,
-    /// Flash attention's.
+    /// Flash attention's kernel.
     Flash,
-    /// The memory-efficient one.
+    /// The memory-efficient kernel.
     Efficient,
 }
 
-/// The shape of one attention.
+/// The shape of one attention call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AttentionShape {
-    /// Sequences.
+    /// Number of sequences.
     pub batch: usize,
-    /// Heads of queries.
+    /// Number of query heads.
     pub heads: usize,
-    /// Heads of queries that share one of keys and values; 1 where each has its own.
+    /// Number of query heads that share one head of keys and values; 1 if each has its own.
     pub group: usize,
-    /// Positions.
+    /// Number of positions.
     pub rows: usize,
     /// Elements of one head.
     pub head_size: usize,
     /// Position i sees only positions up to i.
     pub causal: bool,
-    /// Of those, it sees so many, itself included, where attention has a window; only causal attention has one.
+    /// Number of positions, itself included, that a position sees if attention has a window. Only causal attention has
+    /// one.
     pub window: Option<usize>,
-    /// PyTorch's kernel reads a mask of numbers for it, and so skips no position.
+    /// True if PyTorch's kernel reads a numeric mask and therefore skips no position.
     pub masked: bool,
     /// Factor on q·k, usually 1/√head_size.
     pub scale: f32,
-    /// Weights of (batch, heads, rows, positions) that are left out.
+    /// The dropped weights, among those of (batch, heads, rows, positions).
     pub dropout: Option<DropoutMask>,
 }
 
 impl AttentionShape {
-    /// That of keys and values, which have fewer heads where queries share them.
+    /// The shape of keys and values, which have fewer heads if query heads share them.
     #[must_use]
     pub const fn of_keys(self) -> Self {
-        // No group is as one of one head.
+        // A group of 0 counts as a group of one head.
         let group = if self.group == 0 { 1 } else { self.group };
         Self { heads: self.heads / group, group: 1, ..self }
     }

@@ -1,55 +1,55 @@
-//! What devices exchange among themselves, where they can.
+//! Exchanges of data between devices, for devices that support them.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::operand::Operand;
 
-/// One of a device's groups of ranks ([`super::Device::join_group`]).
+/// A group of ranks that a device has joined ([`super::Device::join_group`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupId(pub usize);
 
-/// An exchange among the ranks of a group. Every rank asks for the same ones in the same order, for as many elements of the
-/// same type.
+/// An exchange among the ranks of a group. All ranks must request the same exchanges in the same order, with the same
+/// number of elements of the same type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Collective {
-    /// Every rank gets all ranks' parts, one behind the other. Its own lies at its place already.
+    /// Every rank gets all ranks' parts, one after another. Its own part is already in place.
     AllGather(Operand),
-    /// Every rank gets its part, averaged over what all ranks give.
+    /// Every rank gets its part, averaged over the contributions of all ranks.
     ReduceScatter {
-        /// Parts for all ranks, one behind the other.
+        /// Parts for all ranks, one after another.
         given: Operand,
         /// This rank's average.
         own: Operand,
     },
     /// Sums a tensor over all ranks, in place.
     AllReduce(Operand),
-    /// Sums a tensor over all ranks on rank `to`, in place; what the others have stays.
+    /// Sums a tensor over all ranks on rank `to`, in place; the other ranks' tensors stay unchanged.
     Reduce {
-        /// What each rank gives.
+        /// Each rank's contribution.
         tensor: Operand,
-        /// Who gets the sum.
+        /// The rank that gets the sum.
         to: usize,
     },
-    /// All ranks get what rank `from` has.
+    /// Copies rank `from`'s tensor to all ranks.
     Broadcast {
-        /// What is sent, and on the other ranks overwritten.
+        /// The tensor that is sent, and overwritten on the other ranks.
         tensor: Operand,
-        /// Who has it.
+        /// The sending rank.
         from: usize,
     },
     /// Sends to one rank, which receives it.
     Send {
-        /// What is sent.
+        /// The tensor to send.
         tensor: Operand,
-        /// To whom.
+        /// The receiving rank.
         to: usize,
     },
-    /// Receives what one rank sends.
+    /// Receives a tensor from one rank.
     Receive {
-        /// What is overwritten.
+        /// The tensor that is overwritten.
         tensor: Operand,
-        /// From whom.
+        /// The sending rank.
         from: usize,
     },
 }
@@ -70,12 +70,12 @@ impl Collective {
     }
 }
 
-/// Ends a rank's part in a group from any thread, at once: what is under way on its device stops, and later exchanges are
-/// refused. Ending it twice is ending it once.
+/// Ends a rank's membership in a group immediately, from any thread: exchanges in progress on its device stop, and
+/// later ones are refused. Ending it twice has no further effect.
 pub trait Abort: fmt::Debug + Send + Sync {
     /// See the trait.
     fn abort(&self);
 }
 
-/// A rank's part in a group, as it is shared with other threads.
+/// The handle that ends a rank's membership, shared with other threads.
 pub type SharedAbort = Arc<dyn Abort>;

@@ -1,7 +1,7 @@
-//! Which elements dropout leaves out.
+//! Which elements dropout drops.
 
-/// The elements that one call of dropout leaves out: they follow from its number, the same on every device, so that the second run
-/// of a checkpoint, and backward, leave out what forward did.
+/// The elements that one dropout call drops. The call's number determines them, equally on every device, so that the
+/// second run of a checkpoint, and backward, drop the same elements as forward.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DropoutMask {
     call: u64,
@@ -9,33 +9,33 @@ pub struct DropoutMask {
 }
 
 impl DropoutMask {
-    /// Of the call of this number, which leaves out a `share` of the elements: at least 0 and below 1.
+    /// The mask of the call with this number, which drops a `share` of the elements: at least 0 and below 1.
     #[must_use]
     pub const fn new(call: u64, share: f64) -> Self {
         Self { call, share }
     }
 
-    /// Where the call's draws begin: the draw of an element is SplitMix64 of its index behind that.
+    /// The start of the call's random draws. An element's draw is SplitMix64 of its index plus this.
     #[must_use]
     pub const fn seed(self) -> u64 {
         self.call.wrapping_mul(0xD1B5_4A32_D192_ED03)
     }
 
-    /// An element is left out where the upper 53 bits of its draw are below this.
+    /// An element is dropped if the upper 53 bits of its draw are below this.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share is below 1")]
     pub fn threshold(self) -> u64 {
         (self.share * (1_u64 << 53) as f64).ceil() as u64
     }
 
-    /// What those that stay are multiplied by: f32, as in PyTorch.
+    /// The factor on elements that are kept: f32, as in PyTorch.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "f32 as in PyTorch")]
     pub fn factor(self) -> f32 {
         (1.0 / (1.0 - self.share)) as f32
     }
 
-    /// Whether the element behind a [`Self::seed`] is left out.
+    /// True if the element with this index after a [`Self::seed`] is dropped.
     #[must_use]
     pub const fn leaves_out(seed: u64, threshold: u64, index: u64) -> bool {
         let mut x = seed.wrapping_add(index).wrapping_add(0x9E37_79B9_7F4A_7C15);

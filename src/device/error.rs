@@ -5,7 +5,7 @@ use thiserror::Error;
 use super::host::HostMemoryRefused;
 use vramlab_allocator::units::StreamId;
 
-/// A device refused. Out of memory is not among these: it comes from the allocator.
+/// A device's refusal. Out of memory is not among them: the allocator reports it.
 #[derive(Debug, Error)]
 pub enum DeviceError {
     /// The device can't be used at all.
@@ -16,7 +16,7 @@ pub enum DeviceError {
         /// Why, and what to do.
         reason: String,
     },
-    /// Nothing works on the device any more: it fell off its bus, or a kernel broke its context.
+    /// The device is lost: it fell off its bus, or a kernel broke its context.
     #[error("{device} is gone: {reason}")]
     Lost {
         /// Which device.
@@ -24,10 +24,10 @@ pub enum DeviceError {
         /// What the driver said.
         reason: String,
     },
-    /// It was asked to work on a stream that it has not.
+    /// The device does not have the requested stream.
     #[error("{operation} on {device}: it has no stream {}, which is a bug of vramlab", stream.0)]
     UnknownStream {
-        /// What was asked for.
+        /// The requested operation.
         operation: &'static str,
         /// Which device.
         device: String,
@@ -44,14 +44,14 @@ pub enum DeviceError {
         /// The kernel and its operands.
         reason: String,
     },
-    /// A kernel needs more host memory than may be taken. It did not run, or not to its end.
+    /// A kernel needs more host memory than it may take. It did not run, or not completely.
     #[error("{operation} on {device} needs host memory: {refused}; take a smaller batch")]
     OutOfHostMemory {
         /// Which kernel.
         operation: &'static str,
         /// Which device.
         device: String,
-        /// What it asked for.
+        /// The refused request.
         refused: HostMemoryRefused,
     },
     /// A kernel or copy failed.

@@ -2,16 +2,17 @@
 
 use super::operand::DType;
 
-/// The next `torch.float8_e4m3fn`, of two as near the one with an even mantissa. What is too large is NaN: there is no infinity.
+/// The nearest `torch.float8_e4m3fn`; ties go to the even mantissa. Values that are too large become NaN, because the
+/// type has no infinity.
 #[must_use]
 pub const fn to_e4m3(x: f32) -> u8 {
     let bits = x.to_bits();
     let (sign, bits) = (((bits >> 24) & 0x80) as u8, bits & 0x7fff_ffff);
-    // 480: the first value of an exponent that is not there.
+    // 480 would be the first value with an exponent that does not exist.
     sign | if bits >= 1087 << 20 { 0x7f } else { rounded::<3>(bits, 7) }
 }
 
-/// The next `torch.float8_e5m2`, of two as near the one with an even mantissa. What is too large is infinite.
+/// The nearest `torch.float8_e5m2`; ties go to the even mantissa. Values that are too large become infinite.
 #[must_use]
 pub const fn to_e5m2(x: f32) -> u8 {
     let bits = x.to_bits();
@@ -23,11 +24,12 @@ pub const fn to_e5m2(x: f32) -> u8 {
     }
 }
 
-/// The bits of a magnitude with a mantissa of `MANTISSA` bits and an exponent that counts from `-bias`.
+/// Rounds the bits of a magnitude to a mantissa of `MANTISSA` bits and an exponent with this bias.
 const fn rounded<const MANTISSA: u32>(bits: u32, bias: u32) -> u8 {
     let dropped = 23 - MANTISSA;
     if bits < (128 - bias) << 23 {
-        // Below the smallest normal value: the hardware rounds, where a sum has its last bit at that of the result.
+        // Below the smallest normal value, the hardware rounds: this addend aligns the sum's last bit with the result's
+        // last bit.
         let last = (128 - bias + dropped) << 23;
         return (f32::from_bits(bits) + f32::from_bits(last)).to_bits().wrapping_sub(last) as u8;
     }
@@ -65,7 +67,7 @@ pub const fn from_e5m2(byte: u8) -> f32 {
 }
 
 impl DType {
-    /// The largest finite value of an 8-bit float; `None` of any other type.
+    /// The largest finite value of an 8-bit float; `None` for any other type.
     #[must_use]
     pub const fn float8_max(self) -> Option<f32> {
         match self {

@@ -1,4 +1,4 @@
-//! Anonymous memory mappings: real memory whose life is this process's business, not the allocator's of Rust.
+//! Anonymous memory mappings: memory that this process manages itself, outside of Rust's allocator.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -7,7 +7,7 @@ use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mlock, mma
 
 use vramlab_allocator::units::Bytes;
 
-/// A type whose every bit pattern is a value.
+/// A type for which every bit pattern is valid.
 ///
 /// # Safety
 /// Implementors have no padding and no invalid bit patterns, all zeros are their default, and pages are aligned for them.
@@ -27,7 +27,7 @@ plain!(u8 u32 u64 i64 usize f32 f64);
 pub(super) struct Mapping {
     start: NonNull<u8>,
     len: usize,
-    /// All of it is and stays readable and writable.
+    /// True if all of it is and stays readable and writable.
     whole: bool,
 }
 
@@ -37,7 +37,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// `len` zeroed bytes, or bare address space where not `committed`.
+    /// Maps `len` zeroed bytes, or only reserves addresses if not `committed`.
     pub(super) fn new(len: Bytes, committed: bool) -> Option<Self> {
         let len = usize::try_from(len.get()).ok().filter(|&n| n > 0)?;
         let (protection, flags) = if committed {
@@ -47,8 +47,8 @@ impl Mapping {
         };
         // SAFETY: the kernel picks an unused range.
         let start = unsafe { mmap_anonymous(std::ptr::null_mut(), len, protection, flags) }.ok()?;
-        // Fewer and larger pages cost fewer faults and translations; a system that has none goes on without.
-        // SAFETY: the pages belong to this mapping, and what they hold stays as it is.
+        // Fewer and larger pages cost fewer faults and translations; a system without them continues with small pages.
+        // SAFETY: the pages belong to this mapping, and their contents do not change.
         let _ = unsafe { madvise(start, len, Advice::LinuxHugepage) };
         NonNull::new(start.cast()).map(|start| Self { start, len, whole: committed })
     }
@@ -57,25 +57,25 @@ impl Mapping {
         self.start.as_ptr().addr()
     }
 
-    /// Keeps all of it in physical memory; false where the system's limit does not permit.
+    /// Locks all of it in physical memory; false if the system's limit does not permit that.
     pub(super) fn lock(&self) -> bool {
         // SAFETY: the pages belong to this mapping.
         unsafe { mlock(self.start.as_ptr().cast(), self.len) }.is_ok()
     }
 
-    /// Its bytes: none of a mapping that was made as bare address space.
+    /// Its bytes: none if only addresses were reserved.
     pub(super) fn bytes(&mut self) -> &mut [u8] {
         self.elements_mut()
     }
 
-    /// As many elements as fit, of a mapping without pointers into it; none of one that was made as bare address space.
+    /// As many elements as fit into a mapping that has no pointers into it; none if only addresses were reserved.
     pub(super) fn elements<T: Plain>(&self) -> &[T] {
         let len = if self.whole { self.len / size_of::<T>() } else { 0 };
         // SAFETY: all of it is readable, aligned as pages are, and borrowed; every bit pattern is a `T`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), len) }
     }
 
-    /// [`Mapping::elements`], to be written.
+    /// [`Mapping::elements`], mutably.
     pub(super) fn elements_mut<T: Plain>(&mut self) -> &mut [T] {
         let len = if self.whole { self.len / size_of::<T>() } else { 0 };
         // SAFETY: as above, writable too, and borrowed mutably.
@@ -86,7 +86,7 @@ impl Mapping {
         self.len
     }
 
-    /// Where a part lies; `None` where it reaches beyond the mapping.
+    /// The address and length of a part; `None` if it extends beyond the mapping.
     pub(super) fn part(&self, offset: u64, len: u64) -> Option<(*mut std::ffi::c_void, usize)> {
         let (offset, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
         if offset.checked_add(len)? > self.len {
@@ -104,7 +104,7 @@ impl Mapping {
         })
     }
 
-    /// Gives a part's memory back and leaves bare address space.
+    /// Frees a part's memory, but keeps its addresses reserved.
     pub(super) fn decommit(&mut self, offset: u64, len: u64) {
         let Some((start, len)) = self.part(offset, len) else { return };
         self.whole = false;

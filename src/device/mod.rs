@@ -1,9 +1,9 @@
 //! Devices: where tensors live and kernels run.
 //!
-//! A [`Device`] executes [`Kernel`]s and copies, and hands out the memory that the caching allocator cuts into
-//! blocks ([`Device::segments`]). It never decides what is allocated: ops do that, through the allocator, and
-//! so every device has the same memory curve. Devices run in stream order: a kernel sees what kernels launched
-//! before it on its stream wrote.
+//! A [`Device`] executes [`Kernel`]s and copies, and provides the memory that the caching allocator divides into blocks
+//! ([`Device::segments`]). It never decides what is allocated: ops do that through the allocator, so that every device
+//! has the same memory curve. Devices run in stream order: a kernel sees the results of all kernels launched before it
+//! on its stream.
 
 mod attention;
 mod collective;

@@ -1,4 +1,4 @@
-//! Values in 4 and in 8 bits as bitsandbytes packs them.
+//! 4-bit and 8-bit values in the form in which bitsandbytes packs them.
 
 /// The 16 values of NF4 (`get_4bit_type` of bitsandbytes): quantiles of the normal distribution, and zero.
 pub const NF4: [f32; 16] = [
@@ -23,11 +23,11 @@ pub const NF4: [f32; 16] = [
 /// Elements that share a largest magnitude.
 pub const NF4_RUN: usize = 64;
 
-/// The same of values in 8 bits: the magnitudes of a matrix that is quantised twice.
+/// The same for 8-bit values, such as the magnitudes of a matrix that is quantised twice.
 pub const BYTES_RUN: usize = 256;
 
-/// The 256 values of `create_dynamic_map` of bitsandbytes, ascending: seven decades, each cut finer than the one below it. Without a
-/// sign twice as fine, for what is never negative.
+/// The 256 values of bitsandbytes' `create_dynamic_map`, ascending: seven decades, each divided more finely than the
+/// one below it. The unsigned map, for values that are never negative, is twice as fine.
 #[must_use]
 #[expect(clippy::cast_possible_truncation, reason = "the table is f32")]
 pub fn dynamic_map(signed: bool) -> Vec<f32> {
@@ -57,7 +57,7 @@ pub fn dynamic_map(signed: bool) -> Vec<f32> {
 mod tests {
     use super::*;
 
-    /// As `create_dynamic_map()` of bitsandbytes 0.50 has them, bit for bit where they are looked at.
+    /// The values that `create_dynamic_map()` of bitsandbytes 0.50 returns, compared bit for bit at some places.
     #[test]
     fn values_in_8_bits_are_those_of_bitsandbytes() {
         let values = dynamic_map(true);

@@ -1,4 +1,4 @@
-//! What kernels read and write: types of elements, and views of device memory.
+//! The operands of kernels: types of elements, and views of device memory.
 
 use serde::{Deserialize, Serialize};
 use vramlab_allocator::units::{Address, Bytes};
@@ -21,10 +21,10 @@ pub enum DType {
     I32,
     /// Bytes: masks and workspaces.
     U8,
-    /// 8-bit float of four bits of exponent and three of mantissa, without infinities.
+    /// 8-bit float with four bits of exponent and three of mantissa, without infinities.
     #[serde(rename = "float8_e4m3fn")]
     E4M3,
-    /// 8-bit float of five bits of exponent and two of mantissa.
+    /// 8-bit float with five bits of exponent and two of mantissa.
     #[serde(rename = "float8_e5m2")]
     E5M2,
 }
@@ -41,7 +41,7 @@ impl DType {
         }
     }
 
-    /// What PyTorch calls it, behind `torch.`.
+    /// PyTorch's name for it, without `torch.`.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -57,7 +57,7 @@ impl DType {
         }
     }
 
-    /// It holds floating-point numbers.
+    /// True for floating-point types.
     #[must_use]
     pub const fn is_float(self) -> bool {
         matches!(self, Self::F64 | Self::F32 | Self::F16 | Self::Bf16)

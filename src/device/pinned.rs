@@ -1,4 +1,4 @@
-//! Page-locked host memory: where batches wait for an asynchronous copy.
+//! Page-locked host memory, in which batches wait for an asynchronous copy.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,24 +10,24 @@ use super::host::{Charge, HostAccount, HostMemoryRefused};
 use super::mapping::Mapping;
 use vramlab_allocator::units::{Address, Bytes, KIB};
 
-/// Page-locked host memory of one block, as the caching host allocator hands it out.
+/// One block of page-locked host memory, handed out by the caching host allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostBuffer {
-    /// Where it starts, in host memory.
+    /// Its address in host memory.
     pub address: Address,
-    /// How much of it is used.
+    /// The number of bytes in use.
     pub bytes: Bytes,
 }
 
-/// Memory comes in pages of so many bytes: blocks may be far smaller.
+/// The size of memory pages, in bytes. Blocks may be far smaller.
 const PAGE: u64 = 4 * KIB;
 
-/// One block: a mapping that one thread at a time may look into.
+/// One block: a mapping that one thread at a time may access.
 type PinnedBlock = Mutex<PinnedArea>;
 
 struct PinnedArea {
     mapping: Mapping,
-    /// Given back with the mapping, which a copy may keep.
+    /// Released together with the mapping, which a copy may keep alive.
     _charge: Charge,
 }
 
@@ -50,7 +50,7 @@ impl PinnedPart {
 
 /// Host memory of a device: blocks for the caching host allocator, filled by the loader, read by copies.
 ///
-/// A handle: clones share the same blocks, so that the loader's thread has its own.
+/// This is a handle: clones share the same blocks, so that the loader's thread can have its own handle.
 #[derive(Clone, Default)]
 pub struct PinnedMemory(Arc<Inner>);
 
@@ -62,13 +62,13 @@ struct Inner {
 }
 
 impl PinnedMemory {
-    /// Blocks that are taken from `account`.
+    /// Creates an empty set of blocks that are charged to `account`.
     #[must_use]
     pub fn of(account: HostAccount) -> Self {
         Self(Arc::new(Inner { account, blocks: Mutex::default(), unlocked: AtomicBool::default() }))
     }
 
-    /// The account that its blocks are taken from: what else lies in host memory is taken from it too.
+    /// The account to which its blocks, and all other host memory, are charged.
     #[must_use]
     pub fn account(&self) -> &HostAccount {
         &self.0.account
@@ -78,7 +78,7 @@ impl PinnedMemory {
         self.0.blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The bytes that `buffer` means: all of a block, or a part of one.
+    /// The bytes of `buffer`: a whole block, or a part of one.
     pub(super) fn part(&self, buffer: HostBuffer) -> Result<PinnedPart, DeviceError> {
         let found = self.blocks().range(..=buffer.address.0).next_back().map(|(start, block)| (*start, block.clone()));
         found
@@ -95,7 +95,7 @@ impl PinnedMemory {
             })
     }
 
-    /// A new block of `bytes`, page-locked where the system's limit permits ([`PinnedMemory::is_page_locked`]).
+    /// Allocates a block of `bytes`, page-locked if the system's limit permits it ([`PinnedMemory::is_page_locked`]).
     ///
     /// # Errors
     /// [`HostMemoryRefused`].
@@ -103,7 +103,7 @@ impl PinnedMemory {
         self.allocate_mapping(bytes, Mapping::lock)
     }
 
-    /// The same where a driver locks the pages: `lock` says whether it could.
+    /// The same for a driver that locks the pages: `lock` returns whether it could.
     pub(super) fn allocate_locked_by(
         &self,
         bytes: Bytes,
@@ -128,20 +128,20 @@ impl PinnedMemory {
         Ok(HostBuffer { address, bytes })
     }
 
-    /// Gives the block at `address` back; copies from it that were submitted still finish.
+    /// Frees the block at `address`. Copies from it that were submitted still finish.
     pub fn free(&self, address: Address) {
         self.blocks().remove(&address.0);
     }
 
-    /// False when the system refused to lock a block (`ulimit -l`): it is then ordinary memory that the system may
-    /// page out, and copies from it work all the same.
+    /// False if the system refused to lock a block (`ulimit -l`): the block is then ordinary memory that the system may
+    /// page out. Copies from it work all the same.
     #[must_use]
     pub fn is_page_locked(&self) -> bool {
         !self.0.unlocked.load(Ordering::Relaxed)
     }
 
-    /// Looks into `buffer`, to fill it. Waits for a copy from it that is running; one still queued would see what
-    /// is written, so wait for its event before.
+    /// Calls `body` with the bytes of `buffer`, to fill them. Waits for a running copy from it. A copy that is still
+    /// queued would read the new bytes, so wait for its event first.
     ///
     /// # Errors
     /// [`DeviceError::Failed`] when there is no such block.

@@ -1,16 +1,16 @@
-//! The end of a process that has NVIDIA's libraries in it.
+//! The end of a process that has loaded NVIDIA's libraries.
 //!
-//! Handlers that run at exit tear down what the libraries keep. A thread that is still inside one of them then works on
-//! memory that is gone and corrupts the heap: so such handlers run only when no thread can be there.
+//! Exit handlers tear down the libraries' state. A thread that is still inside one of the libraries would then use
+//! freed memory and corrupt the heap. So exit handlers run only if no thread can be inside.
 #![allow(unsafe_code)]
 
 use std::io::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Threads that may be inside a library.
+/// The number of threads that may be inside a library.
 static INSIDE: AtomicUsize = AtomicUsize::new(0);
 
-/// As long as this lives, its thread may be inside one of NVIDIA's libraries.
+/// While this exists, its thread may be inside one of NVIDIA's libraries.
 #[derive(Debug)]
 pub(super) struct Inside(());
 
@@ -27,14 +27,14 @@ impl Drop for Inside {
     }
 }
 
-/// Ends the process with this code: in order where every device is closed; else at once, and the system takes back what
-/// the process had, on the GPU too.
+/// Ends the process with this code: in the normal way if every device is closed, otherwise at once, so that the system
+/// frees everything that the process had, on the GPU too.
 pub fn exit(code: u8) -> ! {
     if INSIDE.load(Ordering::SeqCst) == 0 {
         std::process::exit(code.into());
     }
-    // What a closed pipe does not take is lost.
+    // Output that a closed pipe does not accept is lost.
     let _ = std::io::stdout().flush();
-    // SAFETY: ends the process without running anything else of it.
+    // SAFETY: ends the process without running any other code of it.
     unsafe { libc::_exit(code.into()) }
 }

@@ -1,4 +1,5 @@
-//! Where a device's time goes, kernel by kernel: each one is waited for, so a profiled step takes longer than its parts.
+//! The time that each kernel takes on a device. Each kernel is waited for, so a profiled step takes longer than its
+//! parts.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,19 +14,19 @@ use vramlab_allocator::units::StreamId;
 /// Kernels of one kind and shape.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KernelTime {
-    /// Name, type and, where it decides the time, shape: `gemm bf16 16384×2304×768`.
+    /// Name, type and, if it decides the time, shape: `gemm bf16 16384×2304×768`.
     pub label: String,
     /// Launches.
     pub launches: u64,
     /// Time of all of them on the device.
     pub time: Duration,
-    /// Floating-point operations of matrix products in all.
+    /// Total floating-point operations of matrix products.
     pub flops: f64,
-    /// Bytes that PyTorch's eager kernels would read and write in all.
+    /// Total bytes that PyTorch's eager kernels would read and write.
     pub bytes: f64,
 }
 
-/// Times of all kernels since the last [`KernelTimes::clear`]. A handle: clones share them.
+/// The times of all kernels since the last [`KernelTimes::clear`]. This is a handle: clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct KernelTimes(Arc<Mutex<HashMap<String, KernelTime>>>);
 
@@ -34,12 +35,12 @@ impl KernelTimes {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets what was measured.
+    /// Deletes all measurements.
     pub fn clear(&self) {
         self.lock().clear();
     }
 
-    /// The slowest first.
+    /// All kernels, slowest first.
     #[must_use]
     pub fn sorted(&self) -> Vec<KernelTime> {
         let mut times: Vec<_> = self.lock().values().cloned().collect();
@@ -90,7 +91,7 @@ pub struct ProfiledDevice {
 }
 
 impl ProfiledDevice {
-    /// Writes the times of `device`'s kernels to `times`.
+    /// Wraps `device` and writes its kernels' times to `times`.
     #[must_use]
     pub fn new(device: Box<dyn Device>, times: KernelTimes) -> Self {
         Self { device, times }

@@ -1,15 +1,15 @@
-//! What kernels of rotary embeddings compute, and over what.
+//! The operations of rotary embedding kernels, and their shape.
 
 use super::operand::{HeadView, Operand};
 
-/// What of a rotation a kernel computes, and the tables that it reads.
+/// Which part of a rotation a kernel computes, with the tables that it reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RotaryPass {
-    /// The rotation, by cosines and sines.
+    /// The rotation, with cosines and sines.
     Forward([Operand; 2]),
-    /// Its gradient's first term, of the product with the sine.
+    /// The first term of its gradient, from the product with the sine.
     BackwardOfSine(Operand),
-    /// The second term, of the product with the cosine, added to what is there.
+    /// The second term of its gradient, from the product with the cosine, added to the first.
     BackwardOfCosine(Operand),
 }
 
@@ -24,13 +24,13 @@ impl RotaryPass {
         }
     }
 
-    /// Is it of the gradient?
+    /// True for a term of the gradient.
     #[must_use]
     pub const fn is_backward(&self) -> bool {
         !matches!(self, Self::Forward(_))
     }
 
-    /// Is it added to what `dst` holds?
+    /// True if the result is added to `dst`.
     #[must_use]
     pub const fn adds(&self) -> bool {
         matches!(self, Self::BackwardOfCosine(_))
@@ -48,7 +48,7 @@ pub struct RotaryShape {
     pub rows: usize,
     /// Elements of one head: an even number.
     pub head_size: usize,
-    /// Each two neighbours are a pair, not the elements of two halves.
+    /// True if adjacent elements form a pair; false if elements of the two halves do.
     pub neighbours: bool,
 }
 
@@ -70,7 +70,7 @@ impl RotaryShape {
         self.batch.saturating_mul(self.heads).saturating_mul(self.rows).saturating_mul(self.head_size)
     }
 
-    /// There are none.
+    /// True if it has no elements.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0

@@ -1,11 +1,11 @@
-//! Where the readings of a device's sensors arrive.
+//! The place where the readings of a device's sensors arrive.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use vramlab_model::Reading;
 
-/// The last reading of a device's sensors that has not been taken yet. The monitor puts it here from a thread of its
-/// own; taking it never waits for a sensor.
+/// The last reading of a device's sensors that was not yet taken. The monitor puts it here from its own thread; taking
+/// it never waits for a sensor.
 #[derive(Clone, Debug, Default)]
 pub struct Sensors(Arc<Mutex<Option<Reading>>>);
 
@@ -16,24 +16,24 @@ impl Sensors {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Puts a reading in the place of the one before.
+    /// Replaces the previous reading.
     pub fn put(&self, reading: Reading) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(reading);
     }
 
-    /// The reader's end.
+    /// A handle for the monitor.
     #[must_use]
     pub fn reader(&self) -> SensorReader {
         SensorReader(Arc::downgrade(&self.0))
     }
 }
 
-/// The monitor's end. It keeps nothing alive: when readings are no longer wanted, it says so.
+/// The monitor's handle. It keeps nothing alive, and tells when readings are no longer wanted.
 #[derive(Clone, Debug)]
 pub struct SensorReader(Weak<Mutex<Option<Reading>>>);
 
 impl SensorReader {
-    /// Puts a reading in the place of the one before; false when it will never be taken.
+    /// Replaces the previous reading; false if nobody will ever take it.
     pub fn put(&self, reading: Reading) -> bool {
         self.0.upgrade().is_some_and(|place| {
             Sensors(place).put(reading);

@@ -1,7 +1,7 @@
 //! The shapes of kernels on images: arrays of (batch, channels, height, width), without gaps.
 
-/// Elements along one side of what a square window of side `kernel` makes of `side` elements and `padding` more at
-/// each end; `None` where the window does not fit or `stride` is 0.
+/// The number of positions of a square window of side `kernel` along `side` elements, with `padding` more at each end;
+/// `None` if the window does not fit or `stride` is 0.
 const fn windows(side: usize, kernel: usize, stride: usize, padding: usize) -> Option<usize> {
     match (side + 2 * padding).checked_sub(kernel) {
         Some(room) if stride > 0 && kernel > 0 => Some(room / stride + 1),
@@ -9,13 +9,13 @@ const fn windows(side: usize, kernel: usize, stride: usize, padding: usize) -> O
     }
 }
 
-/// Which way the elements of images, and of the weights that meet them, follow each other.
+/// The order of elements in images and in their weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ImageLayout {
     /// (batch, channels, height, width): planes.
     #[default]
     ChannelsFirst,
-    /// (batch, height, width, channels): the channels of a pixel lie next to each other.
+    /// (batch, height, width, channels): the channels of a pixel are adjacent.
     ChannelsLast,
 }
 
@@ -48,7 +48,7 @@ pub struct ConvShape {
     pub stride: usize,
     /// Zeros around each input image, on every side.
     pub padding: usize,
-    /// How source, weight and result lie in memory: with the channels last the weight is (out, kernel, kernel, in).
+    /// The layout of source, weight and result. With channels last, the weight is (out, kernel, kernel, in).
     pub layout: ImageLayout,
 }
 
@@ -65,7 +65,7 @@ impl ConvShape {
         self.out_height * self.out_width
     }
 
-    /// Elements that one output element is a weighted sum of: a row of the weight.
+    /// The number of terms in each output element: the length of a row of the weight.
     #[must_use]
     pub const fn window(&self) -> usize {
         self.in_channels * self.kernel * self.kernel
@@ -89,15 +89,14 @@ impl ConvShape {
         self.out_channels * self.window()
     }
 
-    /// Multiplications of each of the three kernels, those with padding included; as many as there can be where there are
-    /// more.
+    /// Multiplications in each of the three kernels, including those with padding; saturates at the largest number.
     #[must_use]
     pub const fn products(&self) -> usize {
         self.out_len().saturating_mul(self.window())
     }
 
-    /// True when windows, stride and padding lead from the input's sides to the output's. Several inputs may have one
-    /// output: a transposed convolution says which of them it makes.
+    /// True if windows, stride and padding map the input's sides to the output's. Several input sizes may have the same
+    /// output size, so a transposed convolution must tell which one it produces.
     #[must_use]
     pub fn is_consistent(&self) -> bool {
         let leads = |from, to| windows(from, self.kernel, self.stride, self.padding) == Some(to);
@@ -129,7 +128,7 @@ impl ChannelShape {
         self.len() == 0
     }
 
-    /// Elements of one channel over all images: what its statistics are taken of.
+    /// Elements of one channel over all images, over which statistics are computed.
     #[must_use]
     pub const fn per_channel(&self) -> usize {
         self.batch * self.area
@@ -153,9 +152,9 @@ pub struct PoolShape {
     pub kernel: usize,
     /// Elements from one window to the next.
     pub stride: usize,
-    /// Elements around each input plane that never win; at most half a window.
+    /// Elements around each input plane that are never the maximum; at most half a window.
     pub padding: usize,
-    /// So many planes lie element by element next to each other: 1, or all channels of an image.
+    /// The number of planes whose elements are interleaved: 1, or all channels of an image.
     pub interleaved: usize,
 }
 
@@ -172,8 +171,8 @@ impl PoolShape {
         self.out_height * self.out_width
     }
 
-    /// True when windows, stride and padding lead from the input's sides to the output's, and every window holds at
-    /// least one element.
+    /// True if windows, stride and padding map the input's sides to the output's, and every window contains at least
+    /// one element.
     #[must_use]
     pub fn is_consistent(&self) -> bool {
         let leads = |from, to| windows(from, self.kernel, self.stride, self.padding) == Some(to);

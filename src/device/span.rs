@@ -1,15 +1,15 @@
-//! Which memory a kernel touches.
+//! The memory that a kernel accesses.
 
 use super::attention::AttentionShape;
 use super::operand::{DType, HeadView, MatrixView, Operand};
 use vramlab_allocator::units::{Address, Bytes};
 
-/// A run of device memory that a kernel reads or writes.
+/// A contiguous range of device memory that a kernel reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// Its first byte.
     pub start: Address,
-    /// How long it is.
+    /// Its length.
     pub bytes: Bytes,
 }
 
@@ -20,7 +20,7 @@ impl From<&Operand> for Span {
 }
 
 impl Span {
-    /// From the first to the last element of an array of these sizes and strides, in elements.
+    /// The range from the first to the last element of an array of these sizes and strides, in elements.
     pub(crate) fn strided(start: Address, dtype: DType, dims: &[(usize, usize)]) -> Self {
         if dims.iter().any(|&(size, _)| size == 0) {
             return Self { start, bytes: Bytes::ZERO };
@@ -46,12 +46,12 @@ impl Span {
     }
 }
 
-/// Whoever is told what a kernel touches.
+/// A receiver of the spans that a kernel accesses.
 pub(crate) trait Tell {
-    /// A run of memory.
+    /// Receives one span.
     fn span(&mut self, span: Span);
 
-    /// Whole operands.
+    /// Receives whole operands.
     fn all<'o>(&mut self, operands: impl IntoIterator<Item = &'o Operand>) {
         operands.into_iter().for_each(|operand| self.span(operand.into()));
     }

@@ -1,19 +1,20 @@
-//! What a kernel costs in the abstract: arithmetic, memory traffic, and how PyTorch's eager mode would launch it.
+//! The abstract cost of a kernel: arithmetic, memory traffic, and its launches in PyTorch's eager mode.
 //!
-//! A simulated device turns this into time. Counted is the chain of kernels that PyTorch launches, which is longer than
-//! ours in places: the fused optimizer of this crate stands for ten passes over all parameters in the foreach form.
+//! A simulated device turns this into time. The cost is that of PyTorch's chain of kernels, which is longer than
+//! vramlab's in places: the fused optimizer of this crate stands for ten passes over all parameters in the foreach
+//! form.
 
 use super::attention::FusedAttention;
 use super::operand::{DType, MatrixView, Operand};
 
-/// Kernels that reach the same share of a device's rates.
+/// Kernels that reach the same share of a device's peak rates.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum OpClass {
     /// Reads and writes runs of elements of one type.
     Elementwise,
     /// Reads one type or layout and writes another.
     Convert,
-    /// Reads along one layout and writes along another: neither can be read in whole lines.
+    /// Reads in one layout's order and writes in another's, so that not both can use whole lines.
     Transpose,
     /// Sums over rows.
     Reduction,
@@ -33,18 +34,18 @@ pub enum OpClass {
     Pool,
     /// A matrix product.
     Gemm {
-        /// Bytes that every row of every operand begins at a multiple of, 16 at most.
+        /// The largest power of two, at most 16, that divides the byte offset of every row of every operand.
         alignment: u64,
-        /// How many of the two factors have their inner dimension contiguous.
+        /// The number of factors whose inner dimension is contiguous.
         inner_contiguous: u8,
         /// Length of the inner dimension.
         inner: usize,
     },
     /// A convolution.
     Convolution {
-        /// One of its gradients.
+        /// True for one of its gradients.
         backward: bool,
-        /// Its kernel covers one pixel.
+        /// True if its kernel covers one pixel.
         pointwise: bool,
         /// The smaller number of channels.
         channels: usize,
@@ -60,26 +61,26 @@ pub enum OpClass {
 /// The cost of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Work {
-    /// Decides which share of the peaks is reached.
+    /// The class, which decides the share of the peaks that is reached.
     pub class: OpClass,
-    /// Type of the factors: decides the peak.
+    /// Type of the factors, which decides the peak.
     pub dtype: DType,
-    /// Floating-point operations of matrix products; zero where memory traffic decides.
+    /// Floating-point operations of matrix products; zero if memory traffic decides the time.
     pub flops: f64,
     /// Bytes read and written.
     pub bytes: f64,
-    /// Thread blocks that can run side by side.
+    /// Thread blocks that can run concurrently.
     pub blocks: f64,
     /// Kernels that PyTorch's eager mode launches for it.
     pub kernels: u32,
-    /// What PyTorch's host thread does for it, in usual ops: one call from Python or from the backward pass, with the
-    /// views around it.
+    /// The work of PyTorch's host thread, in multiples of a usual op: one call from Python or from the backward pass,
+    /// with the views around it.
     pub dispatches: f64,
 }
 
 /// Enough thread blocks for any device.
 const PLENTY: f64 = 1e9;
-/// Dispatches of a cast that autocast makes: no Python.
+/// Dispatches of a cast by autocast, which involves no Python.
 pub(crate) const CAST: f64 = 0.38;
 
 impl Work {
@@ -93,7 +94,7 @@ impl Work {
         Self { bytes: operands.iter().map(|operand| size(operand)).sum(), ..Self::of(class, dtype) }
     }
 
-    /// The same where the types of operands decide: a kernel over mixed types reads element by element.
+    /// The same, but the types of operands decide the class: a kernel over mixed types reads element by element.
     pub(crate) fn elementwise(operands: &[&Operand]) -> Self {
         let mixed = operands.windows(2).any(|pair| pair[0].dtype != pair[1].dtype && pair[1].len > 1);
         Self::pass(if mixed { OpClass::Convert } else { OpClass::Elementwise }, operands)
@@ -132,7 +133,7 @@ pub(crate) const fn size(operand: &Operand) -> f64 {
     count(operand.len) * count_bytes(operand.dtype)
 }
 
-/// The largest power of two, 16 at most, that divides the distance of rows in bytes.
+/// The largest power of two, at most 16, that divides the distance of rows in bytes.
 fn alignment(view: &MatrixView) -> u64 {
     let leading = view.row_stride.max(view.col_stride) as u64 * view.dtype.size();
     1 << leading.trailing_zeros().min(4)

@@ -1,4 +1,4 @@
-//! Devices that are another one, but for what they do themselves.
+//! Devices that wrap another device and replace some of its methods.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use super::sensors::Sensors;
 use vramlab_allocator::units::{Address, Bytes, StreamId};
 use vramlab_allocator::{HostMemorySource, SegmentSource};
 
-/// A device around another one. What it does itself it says here; everything else is the other's.
+/// A device around another one. It defines the methods that it replaces; all others are the wrapped device's.
 pub trait Wrapper {
-    /// The other device.
+    /// The wrapped device.
     fn wrapped(&self) -> &dyn Device;
 
-    /// The other device.
+    /// The wrapped device.
     fn wrapped_mut(&mut self) -> &mut dyn Device;
 
     /// See [`Device::info`].

@@ -1,43 +1,43 @@
-//! What a training step holds, in formulas: letters as in [`Model`], B for the batch.
+//! Formulas for the memory of a training step, with letters as in [`Model`] and B for the batch.
 
 use super::{Model, ModelKind, SizeError, Weights};
 use crate::train::{Amp, Checkpointing, Config, OptimizerForm, OptimizerKind, ZeroGrad};
 use crate::units::Bytes;
 
-/// What the libraries of a device keep, and how the model is trained.
+/// How the model is trained, and the workspaces of the device's libraries.
 #[derive(Clone, Copy, Debug)]
 pub struct TrainingSetup<'a> {
     /// The switches: AMP, checkpointing, accumulation, optimizer, its form, zero_grad and batch count.
     pub config: &'a Config,
-    /// Bytes of one cuBLAS workspace; 0 where there are none.
+    /// Bytes of one cuBLAS workspace; 0 without cuBLAS.
     pub cublas: u64,
-    /// Bytes of a cuBLASLt workspace; 0 where there are none.
+    /// Bytes of a cuBLASLt workspace; 0 without cuBLASLt.
     pub cublas_lt: u64,
 }
 
-/// One of the figures.
+/// The quantity that a figure describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemoryTerm {
     /// Weights and biases, 4 bytes each.
     Parameters,
-    /// As many, alive from backward to zero_grad.
+    /// As many bytes as the parameters, alive from backward to zero_grad.
     Gradients,
     /// Moments and momentum.
     OptimizerState,
-    /// What forward keeps for backward, and the logits, which the training loop still names.
+    /// The tensors that forward saves for backward, and the logits, to which the training loop still refers.
     Activations,
-    /// What libraries keep.
+    /// The workspaces of libraries.
     Workspaces,
-    /// The batch that is trained, with the sum that is aimed at.
+    /// The batch in training, including its targets.
     Batch,
-    /// The most that lives beside the others for a moment: at the peak.
+    /// Short-lived tensors beside the others at the peak.
     Temporaries,
-    /// The most that is allocated.
+    /// The most memory allocated at once.
     Peak,
 }
 
 impl MemoryTerm {
-    /// All, in the order of a table.
+    /// All terms, in the order of a table.
     pub const ALL: [Self; 8] = [
         Self::Parameters,
         Self::Gradients,
@@ -64,7 +64,7 @@ impl MemoryTerm {
         }
     }
 
-    /// Its name as a key.
+    /// Its name as a JSON key.
     #[must_use]
     pub const fn key(self) -> &'static str {
         match self {
@@ -83,15 +83,15 @@ impl MemoryTerm {
 /// A figure with its formula.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TermEstimate {
-    /// Which.
+    /// The quantity.
     pub term: MemoryTerm,
     /// Bytes.
     pub bytes: Bytes,
-    /// How they come about, in letters.
+    /// The calculation of the bytes, in letters.
     pub formula: String,
 }
 
-/// All figures of a model that is trained in one way.
+/// All figures for one way of training a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Estimate {
     /// In the order of [`MemoryTerm::ALL`].
@@ -100,21 +100,21 @@ pub struct Estimate {
     pub moment: &'static str,
 }
 
-/// Bytes that samples of a micro-batch take, and the same in letters.
+/// Bytes for the samples of a micro-batch, as a number and in letters.
 struct SampleBytes {
     bytes: u128,
     letters: String,
 }
 
-/// What forward keeps.
+/// The tensors that forward saves.
 struct KeptBytes {
-    /// Bytes when the loss is known.
+    /// Bytes when the loss has been computed.
     at_loss: u128,
-    /// The most there is of it at once.
+    /// The most that exist at once.
     most: SampleBytes,
 }
 
-/// A moment that may be the peak: what is alive then beside parameters, optimizer state and workspaces.
+/// A moment that may be the peak: the memory alive then, besides parameters, optimizer state and workspaces.
 struct PeakCandidate {
     name: &'static str,
     activations: bool,
@@ -181,21 +181,21 @@ impl Estimate {
     }
 }
 
-/// Moments of the optimizer, in bytes for N parameters.
+/// The optimizer's state, in bytes for N parameters.
 fn state(config: &Config, weights: &Weights) -> (u128, String) {
     let all = u128::from(weights.all);
     match (config.optimizer, config.form) {
         (OptimizerKind::Sgd, _) => (0, "0".to_owned()),
         (OptimizerKind::Momentum, _) => (4 * all, "4·N".to_owned()),
-        // A buffer for matrices of hidden layers, two moments for all else.
+        // A buffer for matrices of hidden layers, two moments for all other parameters.
         (OptimizerKind::Muon, form) => {
             let others = all - u128::from(weights.hidden);
             let counters = if form == OptimizerForm::Fused { 4 * u128::from(weights.tensors) } else { 0 };
             (4 * all + 4 * others + counters, "8·N − 4·(matrices of hidden layers)".to_owned())
         }
-        // Two bytes an element, and the largest magnitudes of 256 of them for each moment; small tensors have more.
+        // Two bytes per element, and for each moment one largest magnitude per 256 elements; small tensors have more.
         (OptimizerKind::AdamW8bit, _) => (2 * all + all / 32, "2·N + N/32".to_owned()),
-        // Of tensors that are large enough for unified memory; small ones have as much as without pages.
+        // For tensors that are large enough for unified memory; small ones have as much as without paging.
         (OptimizerKind::PagedAdamW8bit, _) => (all / 32, "N/32".to_owned()),
         (OptimizerKind::PagedAdamW | OptimizerKind::PagedLion, _) => (0, "0".to_owned()),
         (OptimizerKind::Lion, _) => (4 * all, "4·N".to_owned()),
@@ -209,7 +209,7 @@ fn state(config: &Config, weights: &Weights) -> (u128, String) {
     }
 }
 
-/// Bytes that a token (or a sample of an MLP) keeps of one block.
+/// Bytes that one block saves per token (or per sample of an MLP).
 fn of_block(model: &Model, amp: bool) -> SampleBytes {
     let (d, heads) = (u128::from(model.width), u128::from(model.heads));
     let (bytes, letters) = match model.kind {
@@ -221,8 +221,8 @@ fn of_block(model: &Model, amp: bool) -> SampleBytes {
     SampleBytes { bytes, letters: letters.to_owned() }
 }
 
-/// Bytes that a token keeps outside of the blocks: the norm before the head (or behind the embedding), the input of the head,
-/// logits and log-probabilities; and in letters.
+/// Bytes saved per token outside of the blocks, as a number and in letters: the norm before the head (or after the
+/// embedding), the input of the head, logits and log-probabilities.
 fn of_head(model: &Model, amp: bool) -> (u128, String) {
     let (d, vocab) = (u128::from(model.width), u128::from(model.vocab));
     match model.kind {
@@ -233,7 +233,7 @@ fn of_head(model: &Model, amp: bool) -> (u128, String) {
     }
 }
 
-/// Tokens of a micro-batch, or samples of an MLP.
+/// Tokens in a micro-batch, or samples of an MLP.
 fn rows(model: &Model, micro: u128) -> u128 {
     if model.kind == ModelKind::Mlp { micro } else { micro * u128::from(model.seq) }
 }
@@ -247,12 +247,12 @@ const fn rows_in_letters(model: &Model, config: &Config) -> &'static str {
     }
 }
 
-/// Blocks that keep something, of an MLP the hidden layers: those that run again in backward, and the others.
+/// Blocks (for an MLP, hidden layers) that save tensors: those that run again in backward, and the others.
 struct Blocks {
     all: u64,
     again: u64,
     letters: &'static str,
-    /// From one that runs again to the next.
+    /// The distance between blocks that run again.
     apart: u64,
 }
 
@@ -271,12 +271,12 @@ impl Blocks {
         }
     }
 
-    /// Those that keep everything.
+    /// The number of blocks that save everything.
     const fn whole(&self) -> u64 {
         self.all - self.again
     }
 
-    /// The sum of `again` of a block that runs again and `whole` of another one, and its formula.
+    /// The sum of `again` for each block that runs again and `whole` for each other block, with its formula.
     fn sum(&self, again: &SampleBytes, whole: &SampleBytes) -> SampleBytes {
         let Self { letters, apart, .. } = self;
         let bytes = u128::from(self.again) * again.bytes + u128::from(self.whole()) * whole.bytes;
@@ -290,19 +290,19 @@ impl Blocks {
         SampleBytes { bytes, letters }
     }
 
-    /// Those that keep everything among the first so many.
+    /// The number of blocks that save everything among the first `blocks`.
     const fn whole_before(&self, blocks: u64) -> u64 {
         if self.again == 0 { blocks } else { blocks - blocks.div_ceil(self.apart) }
     }
 
-    /// The last one that runs again, counted from 0, where there is one.
+    /// The last block that runs again, counted from 0, if there is one.
     const fn last(&self) -> Option<u64> {
         if self.again == 0 { None } else { Some((self.again - 1) * self.apart) }
     }
 }
 
-/// Bytes that a token (or a sample of an MLP) keeps of a block that runs again: its input, in f32 between blocks; an MLP's hidden
-/// layers put out what the product's type is.
+/// Bytes that a block that runs again saves per token (or per sample of an MLP): its input, which is f32 between
+/// blocks. An MLP's hidden layers return the product's type.
 fn input_of_block(model: &Model, amp: bool) -> SampleBytes {
     let (bytes, letters) = match (model.kind, amp) {
         (ModelKind::Mlp, true) => (2, "2·d"),
@@ -311,7 +311,7 @@ fn input_of_block(model: &Model, amp: bool) -> SampleBytes {
     SampleBytes { bytes: bytes * u128::from(model.width), letters: letters.to_owned() }
 }
 
-/// Parameters of the matrices of a block; of an MLP's first one they are others.
+/// Parameters in the matrices of a block; an MLP's first layer has a different number.
 const fn matrices(model: &Model) -> (u128, &'static str) {
     let square = model.width as u128 * model.width as u128;
     match model.kind {
@@ -320,7 +320,7 @@ const fn matrices(model: &Model) -> (u128, &'static str) {
     }
 }
 
-/// The batch: tokens and the next ones, 8 bytes each; of an MLP numbers and classes.
+/// The batch: tokens and their successors, 8 bytes each; for an MLP, numbers and classes.
 fn batch(model: &Model, config: &Config, micro: u128) -> SampleBytes {
     let rows = rows(model, micro);
     let (of_row, letters) = match model.kind {
@@ -337,7 +337,8 @@ fn activations(model: &Model, config: &Config, weights: &Weights, micro: u128) -
     let mut bytes = rows(model, micro) * (of_blocks.bytes + head);
     let mut letters = format!("{}·({} + {head_letters})", rows_in_letters(model, config), of_blocks.letters);
     if amp {
-        // 16-bit copies of matrices wait for backward; those of blocks that run again, among them the first, are made then.
+        // 16-bit copies of matrices wait for backward. Blocks that run again, including the first, make their copies
+        // only then.
         let (of_head, of_block) = (u128::from(model.vocab) * u128::from(model.width), matrices(model));
         let (copies, told) = match (blocks.again, blocks.whole()) {
             (0, _) => (u128::from(weights.cast), "matrices".to_owned()),
@@ -349,7 +350,7 @@ fn activations(model: &Model, config: &Config, weights: &Weights, micro: u128) -
     }
     let at_loss = bytes;
     if model.kind == ModelKind::Mlp && blocks.last() != Some(blocks.all - 1) {
-        // What the last hidden layer's product put out waits for its ReLU; it may be more than the head's tensors are.
+        // The output of the last hidden layer's product waits for its ReLU; it may be larger than the head's tensors.
         let element = if amp { 2 } else { 4 };
         let (product, head) = (element * u128::from(model.width), 8 * u128::from(model.vocab));
         if product > head {
@@ -360,15 +361,15 @@ fn activations(model: &Model, config: &Config, weights: &Weights, micro: u128) -
     KeptBytes { at_loss, most: SampleBytes { bytes, letters } }
 }
 
-/// The moments of a step at which most may be allocated.
+/// The moments of a step at which the most memory may be allocated.
 fn moments(model: &Model, config: &Config, weights: &Weights, micro: u128) -> Vec<PeakCandidate> {
     let amp = config.amp != Amp::Off;
     let (rows, letters) = (rows(model, micro), rows_in_letters(model, config));
     let (vocab, d) = (u128::from(model.vocab), u128::from(model.width));
     let all = u128::from(weights.all);
-    // Gradients of earlier micro-batches, or those that are kept and zeroed, live through the forward pass.
+    // Gradients of earlier micro-batches, or gradients that are kept and zeroed, are alive during the forward pass.
     let carried = config.accumulation > 1 || config.zero_grad == ZeroGrad::Zeroed;
-    // The gradients of the loss: of the log-probabilities, and in f32 of the logits beside it.
+    // The gradients of the loss: for the log-probabilities and, in f32, also for the logits.
     let (loss, loss_letters) = if amp { (4, "4·V") } else { (8, "8·V") };
     let mut moments = vec![PeakCandidate {
         name: "the loss goes backward",
@@ -379,7 +380,8 @@ fn moments(model: &Model, config: &Config, weights: &Weights, micro: u128) -> Ve
     let blocks = Blocks::of(model, config);
     if let Some(last) = blocks.last() {
         let (block, input) = (of_block(model, amp), input_of_block(model, amp));
-        // By then the head's tensors are gone, and those of the blocks behind; it runs again and its widest gradient is there.
+        // By then the tensors of the head and of later blocks are freed; the block runs again, and its widest gradient
+        // is alive.
         let before = last + 1 - blocks.again;
         let kept = rows * (u128::from(blocks.again) * input.bytes + u128::from(before) * block.bytes);
         let behind = match carried {
@@ -406,12 +408,13 @@ fn moments(model: &Model, config: &Config, weights: &Weights, micro: u128) -> Ve
         });
     }
     match model.kind {
-        // From the second on each takes as much more or less than the one before: the most is at an end.
+        // From the second layer on, the difference from layer to layer is constant, so the most is at one of the ends.
         ModelKind::Mlp => moments.extend(
             [1, 2.min(model.layers - 1), model.layers - 1]
                 .map(|layer| hidden_layer(model, config, micro, layer, carried)),
         ),
-        // The embedding's matrix is the head's too: both gradients of it are there until they are added, in f32 into a third.
+        // The head shares the embedding's matrix: both of its gradients exist until they are added, in f32 into a third
+        // tensor.
         ModelKind::Gpt | ModelKind::Bert => {
             let tables = u128::from(carried) + if amp { 1 } else { 2 };
             let element = if amp { 2 } else { 4 };
@@ -437,7 +440,7 @@ fn moments(model: &Model, config: &Config, weights: &Weights, micro: u128) -> Ve
         (OptimizerKind::Muon, form) => {
             let [rows, cols] = weights.widest.map(u128::from);
             let least = rows.min(cols);
-            // An update and its copies in 16 bits, and squares of its smaller side.
+            // An update and its 16-bit copies, and squares of its smaller side.
             let of_muon = 8 * rows * cols + 4 * least * least;
             let of_others = match form {
                 OptimizerForm::Foreach => 4 * (all - u128::from(weights.hidden)),
@@ -458,21 +461,22 @@ fn moments(model: &Model, config: &Config, weights: &Weights, micro: u128) -> Ve
     moments
 }
 
-/// Backward of a hidden layer of an MLP, counted from 1: gradients of those behind it are there, and of those before it what they
-/// put out; the logits still have a name.
+/// Backward of a hidden layer of an MLP, counted from 1: gradients of later layers are alive, and so are outputs of
+/// earlier layers; the training loop still refers to the logits.
 fn hidden_layer(model: &Model, config: &Config, micro: u128, layer: u64, carried: bool) -> PeakCandidate {
     let amp = config.amp != Amp::Off;
     let (rows, letters) = (rows(model, micro), rows_in_letters(model, config));
     let element = if amp { 2 } else { 4 };
     let [d, vocab, seq, before, behind] =
         [model.width, model.vocab, model.seq, layer - 1, model.layers - 1 - layer].map(u128::from);
-    // The first layer's input wants no gradient.
+    // The first layer's input requires no gradient.
     let (weight, weight_letters, own) = if layer == 1 { (seq * d, "T·d", 1) } else { (d * d, "d²", 2) };
     let (gradients, gradient_letters) = match carried {
         true => (0, String::new()),
         false => (4 * (behind * (d * d + d) + d * vocab + vocab), format!("4·(parameters after layer {layer}) + ")),
     };
-    // 16-bit copies of the batch and of the matrices that are still to come; layers that run again make theirs then, the first too.
+    // 16-bit copies of the batch and of the matrices of earlier layers; layers that run again, including the first,
+    // make them then.
     let blocks = Blocks::of(model, config);
     let whole = u128::from(blocks.whole_before(layer - 1));
     let (copies, copy_letters) = match (amp, blocks.again) {
@@ -540,7 +544,7 @@ mod tests {
             |optimizer| estimate(&Config { optimizer, ..Config::new(1) }).bytes(MemoryTerm::OptimizerState).get();
         let once = 4 * 124_439_808;
         assert_eq!([OptimizerKind::Sgd, OptimizerKind::Momentum, OptimizerKind::AdamW].map(state), [0, once, 2 * once]);
-        // Twelve layers of 12·768² in matrices have one.
+        // The matrices of twelve layers, 12·768² each, have one moment.
         assert_eq!(state(OptimizerKind::Muon), 2 * once - 4 * 12 * 12 * 768 * 768);
     }
 }

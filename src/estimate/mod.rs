@@ -1,7 +1,7 @@
-//! Memory of a model by its sizes: formulas, each with its letters, for what a step holds.
+//! A model's memory from its sizes: formulas, each with its letters, for the parts of a step's memory.
 //!
-//! The formulas are those of PyTorch's eager training on one GPU. They leave out what depends on sizes of blocks: rounding,
-//! rests that are not split off, scratch of reductions.
+//! The formulas describe PyTorch's eager training on one GPU. They omit effects of block sizes: rounding, remainders
+//! that are not split off, and scratch of reductions.
 
 mod formula;
 mod model;

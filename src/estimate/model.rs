@@ -1,65 +1,65 @@
-//! The models that there are formulas for, and their parameters.
+//! The models for which there are formulas, and their parameters.
 
 use thiserror::Error;
 
 /// A kind of model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModelKind {
-    /// A transformer that predicts the next token, norms before attention and MLP.
+    /// A transformer that predicts the next token, with norms before attention and MLP.
     Gpt,
-    /// A transformer whose positions see each other, norms behind the sums.
+    /// A transformer whose positions see each other, with norms after the sums.
     Bert,
     /// Linear layers with ReLU.
     Mlp,
 }
 
-/// A model by its sizes.
+/// A model described by its sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Model {
     /// Its kind.
     pub kind: ModelKind,
-    /// L: transformer blocks; linear layers of an MLP, the head included.
+    /// L: transformer blocks; for an MLP linear layers, including the head.
     pub layers: u64,
     /// d: channels.
     pub width: u64,
-    /// H: attention heads; 0 of an MLP.
+    /// H: attention heads; 0 for an MLP.
     pub heads: u64,
-    /// T: positions of a sequence; elements of a sample of an MLP.
+    /// T: positions in a sequence; for an MLP, elements in a sample.
     pub seq: u64,
-    /// C: positions that the model has embeddings for.
+    /// C: positions for which the model has embeddings.
     pub context: u64,
-    /// V: tokens of the vocabulary; classes of an MLP.
+    /// V: tokens in the vocabulary; for an MLP, classes.
     pub vocab: u64,
 }
 
-/// Sizes of which no figure can be computed.
+/// Sizes for which no figure can be computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum SizeError {
-    /// A size is none.
+    /// A size is 0.
     #[error("a model needs layers, width, sequence and vocabulary of 1 at least; give them")]
     Nothing,
-    /// An MLP of one layer has no hidden one.
+    /// An MLP with one layer has no hidden layer.
     #[error("an MLP needs 2 layers at least; raise --layers")]
     TooFewLayers,
-    /// The product exceeds what 64 bits hold.
+    /// The product exceeds 64 bits.
     #[error("the model is larger than any memory; take smaller sizes")]
     TooLarge,
 }
 
-/// How many parameters, and of what.
+/// The number of parameters, by kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Weights {
     /// All of them.
     pub all: u64,
-    /// Those of matrices that products cast to 16 bit.
+    /// Parameters of matrices that products cast to 16 bits.
     pub cast: u64,
-    /// Those of the largest tensor.
+    /// Parameters of the largest tensor.
     pub largest: u64,
-    /// Tensors.
+    /// The number of tensors.
     pub tensors: u64,
-    /// Those of the matrices of hidden layers.
+    /// Parameters of the matrices of hidden layers.
     pub hidden: u64,
-    /// The sides of the largest of them.
+    /// The sides of the largest of these matrices.
     pub widest: [u64; 2],
 }
 
@@ -84,7 +84,7 @@ impl Model {
                 let blocks = times(layers, times(12, square)?)?;
                 Weights {
                     all: table + times(context, d)? + blocks + times(layers, 13 * d)? + 2 * d,
-                    // The head's weight is the embedding's.
+                    // The head shares the embedding's weight.
                     cast: blocks + table,
                     largest: table.max(4 * square),
                     tensors: times(layers, 12)? + 4,
@@ -108,7 +108,7 @@ impl Model {
         if weights.all < 1 << 56 { Ok(weights) } else { Err(SizeError::TooLarge) }
     }
 
-    /// The parameters in its letters.
+    /// The number of parameters in letters.
     #[must_use]
     pub const fn weights_in_letters(&self) -> &'static str {
         match self.kind {

@@ -1,40 +1,40 @@
-//! Asciicast, version 2: what asciinema and its players show. A line with what it is, then a line for each piece of output.
+//! Asciicast version 2, the format of asciinema and its players: a header line, then a line for each piece of output.
 
 use std::io::{self, Write};
 use std::time::Duration;
 
 use serde_json::json;
 
-/// A film that is being written.
+/// A recording that is being written.
 #[derive(Debug)]
 pub struct Cast<W> {
     out: W,
 }
 
 impl<W: Write> Cast<W> {
-    /// Begins one of so many columns and rows.
+    /// Starts a recording of this many columns and rows.
     ///
     /// # Errors
-    /// When `out` takes nothing.
+    /// If `out` refuses to write.
     pub fn new(mut out: W, (columns, rows): (u16, u16), title: &str) -> io::Result<Self> {
         let env = json!({ "TERM": "xterm-256color" });
         writeln!(out, "{}", json!({ "version": 2, "width": columns, "height": rows, "title": title, "env": env }))?;
         Ok(Self { out })
     }
 
-    /// Shows `bytes` so long after the start; times must not fall.
+    /// Shows `bytes` at this time after the start. Times must not decrease.
     ///
     /// # Errors
-    /// When the file takes nothing.
+    /// If the file refuses to write.
     pub fn show(&mut self, at: Duration, bytes: &[u8]) -> io::Result<()> {
         let seconds = (at.as_secs_f64() * 1e6).round() / 1e6;
         writeln!(self.out, "{}", json!([seconds, "o", String::from_utf8_lossy(bytes)]))
     }
 
-    /// Hands all of it on.
+    /// Flushes all output.
     ///
     /// # Errors
-    /// When the file takes nothing.
+    /// If the file refuses to write.
     pub fn finish(mut self) -> io::Result<()> {
         self.out.flush()
     }

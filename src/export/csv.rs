@@ -1,4 +1,4 @@
-//! One row an event, quoted as RFC 4180 says, lines ended by a line feed.
+//! One row per event, quoted as in RFC 4180, with line feeds as line ends.
 
 use std::io::{self, Write};
 
@@ -9,8 +9,8 @@ use crate::model::{Category, CopyDirection, Event, EventKind};
 use crate::source::Whole;
 use crate::units::{Address, Bytes, StreamId};
 
-/// The columns; what has no meaning for an event is empty. Names say who asked, for frees too; other texts (of notes, what
-/// was written, the switch that was flipped) stand there as well.
+/// The columns. Fields that have no meaning for an event are empty. The name is that of the requester, for frees too;
+/// other texts (notes, what was written, the changed switch) are in the same column.
 const HEADER: &str = "position,time_us,device,kind,address,size_bytes,requested_bytes,stream,pool,category,name,op,step,\
                       phase,allocated_bytes,reserved_bytes";
 
@@ -26,7 +26,7 @@ pub(super) fn write(
     let mut line = Vec::new();
     whole.each(0..end, |index, event| {
         let mut row = CsvRow { kind: word(&event.kind), ..CsvRow::default() };
-        // What is given back is described as it was before.
+        // A freed block is described by the state before the event.
         row.describe(event, devices.get(event.device));
         let device = devices.apply(event);
         row.settle(event, device);
@@ -38,7 +38,7 @@ pub(super) fn write(
     })
 }
 
-/// What a row says beside what every event has.
+/// The contents of a row besides the fields that every event has.
 #[derive(Default)]
 struct CsvRow {
     kind: &'static str,
@@ -52,7 +52,7 @@ struct CsvRow {
 }
 
 impl CsvRow {
-    /// Fills in what the event and the state before it tell.
+    /// Sets the fields that follow from the event and the state before it.
     fn describe(&mut self, event: &Event, device: Option<&ExportedDevice>) {
         let block = |address| device.and_then(|device| device.state().block(address));
         let home = |address| device.and_then(|device| device.state().home(address));
@@ -104,7 +104,7 @@ impl CsvRow {
         }
     }
 
-    /// Fills in what only the state after it tells.
+    /// Sets the fields that follow from the state after the event.
     fn settle(&mut self, event: &Event, device: Option<&ExportedDevice>) {
         let Some(device) = device else { return };
         match &event.kind {
@@ -155,7 +155,7 @@ fn push_number(out: &mut Vec<u8>, number: Option<u64>) -> io::Result<()> {
     number.map_or(Ok(()), |number| write!(out, "{number}"))
 }
 
-/// A field, quoted where it has to be.
+/// Adds a field, quoted if necessary.
 fn push_text(out: &mut Vec<u8>, text: &str) {
     if !text.contains([',', '"', '\n', '\r']) {
         out.extend(text.bytes());
@@ -178,7 +178,7 @@ pub(super) const fn pool_word(pool: PoolKind) -> &'static str {
     }
 }
 
-/// A kind of event, in PyTorch's words where it has one.
+/// A kind of event, by PyTorch's word if there is one.
 const fn word(kind: &EventKind) -> &'static str {
     match kind {
         EventKind::Define { .. } => "define",

@@ -1,4 +1,4 @@
-//! What every device is doing at an event: its allocator, the names so far, and the op, phase and step under way.
+//! The state of every device at an event: its allocator, the names so far, and the current op, phase and step.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -18,27 +18,27 @@ pub(super) struct ExportedDevice {
     state: AllocatorState,
     names: BoundedNames,
     stacks: HashMap<NameId, Arc<[NameId]>>,
-    /// Frames of all stacks.
+    /// The total number of frames in all stacks.
     frames: usize,
     labels: HashMap<Address, Label>,
     /// Private pools of segments, by their first byte.
     private: BTreeMap<Address, PoolId>,
-    /// Of what is asked for now.
+    /// The op of the current request.
     pub op: NameId,
     pub phase: Option<Phase>,
-    /// The step under way: steps finished before it.
+    /// The current step, as the number of steps finished before it.
     pub step: Option<u64>,
-    /// Something happened on it.
+    /// True if an event concerned it.
     pub seen: bool,
-    /// What its blocks are for is guessed.
+    /// True if its blocks' uses are guessed.
     pub guessed: bool,
-    /// It is a history of PyTorch's, whose stacks have no phases: scopes tell them.
+    /// True if it is a history from PyTorch, whose stacks have no phases: scopes tell them.
     pub pytorchs: bool,
-    /// It is a history that began late, and what comes is what was there then: nobody recorded how that came about.
+    /// True while reading the initial state of a history that began late: nobody recorded how that state arose.
     pub before_history: bool,
 }
 
-/// Who asked for a block, and in the course of what.
+/// Who requested a block, and the context of the request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Label {
     pub category: Category,
@@ -47,7 +47,7 @@ pub(super) struct Label {
     pub phase: Option<Phase>,
 }
 
-/// Texts that were defined, in bounded memory.
+/// Defined texts, in bounded memory.
 #[derive(Debug, Default)]
 struct BoundedNames {
     texts: HashMap<NameId, Arc<str>>,
@@ -55,7 +55,7 @@ struct BoundedNames {
 }
 
 impl BoundedNames {
-    /// Far more than any run has.
+    /// The bound, far above any run's number of texts.
     const MOST: usize = 1 << 21;
     const MOST_BYTES: usize = 1 << 26;
 
@@ -69,10 +69,10 @@ impl BoundedNames {
 }
 
 impl Devices {
-    /// Devices that a stream can be about.
+    /// The most devices in a stream.
     const MOST: usize = crate::model::Ranks::MOST;
 
-    /// Applies an event; the device that it is about, unless there can't be so many.
+    /// Applies an event. Returns its device, unless the device's number is too large.
     pub fn apply(&mut self, event: &Event) -> Option<&ExportedDevice> {
         let index = usize::from(event.device.0);
         if index >= Self::MOST {
@@ -85,46 +85,46 @@ impl Devices {
         self.0.get(index)
     }
 
-    /// A device, if something happened on it or on a later one.
+    /// A device, if an event concerned it or a later one.
     pub fn get(&self, device: DeviceIndex) -> Option<&ExportedDevice> {
         self.0.get(usize::from(device.0))
     }
 
-    /// All devices up to the last one that something happened on, in order.
+    /// All devices up to the last one that an event concerned, in order.
     pub fn iter(&self) -> impl Iterator<Item = (DeviceIndex, &ExportedDevice)> {
         (0..).map(DeviceIndex).zip(&self.0)
     }
 }
 
 impl ExportedDevice {
-    /// Frames of stacks that are kept, far more than any run has.
+    /// The most frames of stacks that are stored, far above any run's number.
     const FRAMES: usize = 1 << 23;
 
     pub const fn state(&self) -> &AllocatorState {
         &self.state
     }
 
-    /// The text of a name; empty where it has none.
+    /// The text of a name; empty if it has none.
     pub fn name(&self, id: NameId) -> &str {
         self.names.texts.get(&id).map_or("", |text| text)
     }
 
-    /// The frames of a name's stack, the innermost first; empty where it has none.
+    /// The frames of a name's stack, innermost first; empty if it has none.
     pub fn stack(&self, id: NameId) -> &[NameId] {
         self.stacks.get(&id).map_or(&[], |frames| frames)
     }
 
-    /// Who asked for the block that is handed out or pending at `address`.
+    /// The requester of the block that is allocated or pending at `address`.
     pub fn label(&self, address: Address) -> Label {
         self.labels.get(&address).copied().unwrap_or_default()
     }
 
-    /// The pool of the segment that begins at `address`.
+    /// The pool of the segment that starts at `address`.
     pub fn pool(&self, address: Address) -> PoolId {
         self.private.get(&address).copied().unwrap_or_default()
     }
 
-    /// Who asks now.
+    /// The current requester.
     pub const fn now(&self) -> Label {
         Label { category: Category::Other, name: NameId::NONE, op: self.op, phase: self.phase }
     }
@@ -161,7 +161,7 @@ impl ExportedDevice {
                 (self.step, self.phase, self.op) = (Some(*step), None, NameId::NONE);
             }
             EventKind::StepEnd(_) => (self.step, self.phase, self.op) = (None, None, NameId::NONE),
-            // What is known of the run before does not belong to this one.
+            // The state of the run before does not belong to this one.
             EventKind::Begin(about) => {
                 *self = Self {
                     state: std::mem::take(&mut self.state),

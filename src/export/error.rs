@@ -1,4 +1,4 @@
-//! What can be wrong with an export.
+//! The errors of exports.
 
 use std::io;
 
@@ -6,16 +6,16 @@ use thiserror::Error;
 
 use crate::recording::RecordingError;
 
-/// Why an export ended before its end.
+/// Why an export failed.
 #[derive(Debug, Error)]
 pub enum ExportError {
-    /// The events can't be read on.
+    /// The events can't be read.
     #[error(transparent)]
     Recording(#[from] RecordingError),
-    /// The system refuses to write on.
+    /// The system refuses to write.
     #[error("the export can't be written; make room, or give --out another place")]
     Unwritable(#[from] io::Error),
-    /// There is a file of that name.
+    /// A file of that name exists.
     #[error("it is there already; give --out another name, or --force to replace it")]
     Exists,
 }

@@ -1,4 +1,4 @@
-//! A file that is there when it is whole, and not before.
+//! A file that appears under its name only when it is complete.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,29 +10,29 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, openat};
 
 use super::error::ExportError;
 
-/// A file that is being written, under no name yet: however the program ends, nothing is left of it.
+/// A file that is being written and has no name yet: however the program ends, nothing remains of it.
 #[derive(Debug)]
 pub struct AtomicFile {
     path: PathBuf,
     replaces: bool,
     out: BufWriter<fs::File>,
-    /// Where the file system knows no files without a name: the one that it has meanwhile.
+    /// The file's temporary name, if the file system does not support files without a name.
     meanwhile: Option<Meanwhile>,
 }
 
-/// A name that is taken away, unless it was given up.
+/// A temporary name that is removed when this is dropped, unless it was released.
 #[derive(Debug)]
 struct Meanwhile(PathBuf);
 
 impl Drop for Meanwhile {
     fn drop(&mut self) {
-        // It may have become the file's.
+        // The file may already have been renamed.
         let _ = fs::remove_file(&self.0);
     }
 }
 
 impl AtomicFile {
-    /// Begins a file that will be at `path`. One that is there is replaced where `replaces`.
+    /// Starts a file that will be at `path`. An existing file is replaced if `replaces`.
     ///
     /// # Errors
     /// [`ExportError::Exists`], [`ExportError::Unwritable`].
@@ -55,10 +55,10 @@ impl AtomicFile {
         Ok(Self { path: path.to_owned(), replaces, out: BufWriter::with_capacity(1 << 18, file), meanwhile })
     }
 
-    /// Gives it its name, now that it is whole.
+    /// Gives the complete file its name.
     ///
     /// # Errors
-    /// [`ExportError::Exists`] where another file has it by now, [`ExportError::Unwritable`].
+    /// [`ExportError::Exists`] if another file has the name by now, [`ExportError::Unwritable`].
     pub fn finish(self) -> Result<(), ExportError> {
         let Self { path, replaces, out, meanwhile } = self;
         let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
@@ -89,7 +89,7 @@ impl Write for AtomicFile {
     }
 }
 
-/// A name in the same folder that says that the file is not whole, and that is unique.
+/// A unique name in the same folder that tells that the file is incomplete.
 fn beside(path: &Path) -> PathBuf {
     let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or_default());

@@ -1,5 +1,6 @@
-//! What is live at a moment as folded stacks, one line each: `main (train.py:88);forward (model.py:12) 1048576`. Flamegraph
-//! programs and speedscope.app read it. Blocks of a name without a stack have its parts for frames.
+//! Live memory at a moment as folded stacks, one per line: `main (train.py:88);forward (model.py:12) 1048576`.
+//! Flamegraph programs and speedscope.app read this format. For blocks whose name has no stack, the parts of the name
+//! serve as frames.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -10,7 +11,7 @@ use crate::recording::RecordingError;
 use crate::source::Whole;
 use crate::units::{Bytes, DeviceIndex};
 
-/// Writes what is live behind `end` events.
+/// Writes the memory that is live after `end` events.
 pub(super) fn write(
     whole: &Whole,
     end: u64,
@@ -49,7 +50,8 @@ fn folded(lab: &Lab) -> BTreeMap<String, Bytes> {
     folded
 }
 
-/// Frames from the outermost on; of a name without a stack the modules of its path, and what is there.
+/// Frames from the outermost to the innermost. For a name without a stack: the modules of its path, and the block's
+/// use.
 fn stack(lab: &Lab, name: NameId, category: Category) -> String {
     let text = lab.names().get(name);
     let frames: Vec<String> = match lab.stacks().frames(name) {
@@ -61,7 +63,7 @@ fn stack(lab: &Lab, name: NameId, category: Category) -> String {
         }
         frames => frames.iter().rev().map(|frame| words(lab.names().get(*frame))).collect(),
     };
-    // What parts frames, and lines, parts nothing else.
+    // Characters that separate frames or lines must not appear within them.
     let plain = |frame: &String| frame.replace([';', '\n', '\r'], " ");
     frames.iter().map(plain).collect::<Vec<_>>().join(";")
 }

@@ -1,13 +1,13 @@
-//! The formats there are.
+//! The export formats.
 
-/// What an export is for.
+/// The format of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// A memory snapshot of PyTorch.
     Pytorch,
     /// A trace for Perfetto.
     Perfetto,
-    /// One row an event.
+    /// One row per event.
     Csv,
     /// The state at a moment.
     Json,
@@ -31,7 +31,7 @@ impl Format {
         }
     }
 
-    /// What it is, in a few words.
+    /// A short description.
     #[must_use]
     pub const fn about(self) -> &'static str {
         match self {
@@ -43,7 +43,7 @@ impl Format {
         }
     }
 
-    /// No text: a terminal shows nothing of it.
+    /// True if it is not text, so that a terminal can't show it.
     #[must_use]
     pub const fn is_binary(self) -> bool {
         matches!(self, Self::Pytorch | Self::Perfetto)

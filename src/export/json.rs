@@ -14,16 +14,16 @@ use crate::model::{
 use crate::source::Whole;
 use crate::units::{Bytes, DeviceIndex};
 
-/// How a front end says what only it can.
+/// Texts that depend on the front end.
 #[derive(Clone, Copy, Debug)]
 pub struct Words {
-    /// What to give on the command line for a remedy.
+    /// The command line's flags for a remedy.
     pub flag: fn(&Remedy) -> String,
     /// The autopsy of a view, in lines.
     pub autopsy: fn(&View) -> Vec<String>,
 }
 
-/// A finding: its figures, its sentence, and what to give on the command line.
+/// A finding: its figures, its sentence, and the command line's flags for it.
 #[must_use]
 pub fn finding(finding: &Finding, words: &Words) -> Value {
     json!({
@@ -35,7 +35,7 @@ pub fn finding(finding: &Finding, words: &Words) -> Value {
     })
 }
 
-/// An autopsy, and the same in words.
+/// An autopsy, as data and in words.
 #[must_use]
 pub fn out_of_memory(autopsy: &Autopsy, view: &View, words: &Words) -> Value {
     let mut value = json!(autopsy);
@@ -46,8 +46,8 @@ pub fn out_of_memory(autopsy: &Autopsy, view: &View, words: &Words) -> Value {
     value
 }
 
-/// What modules put out, in the order in which they return; with what they kept until backward, where a study has a forward pass
-/// that a backward one follows.
+/// The outputs of modules in the order in which they return, with the memory that each kept until backward if the study
+/// contains a forward pass followed by a backward pass.
 #[must_use]
 pub fn modules(view: &View, study: Option<&Study>) -> Value {
     let row = |row: &ModuleOutput| {
@@ -100,10 +100,10 @@ pub(super) fn write(
     Ok(writeln!(out)?)
 }
 
-/// What was tried for a request that failed, by device.
+/// The trials made for failed requests, by device.
 type RemedyTrials = Vec<(DeviceIndex, Arc<[RemedyTrial]>)>;
 
-/// What was tried for requests that failed before `end`, where that was known only later.
+/// Trials for requests that failed before `end`, including trials recorded only later.
 fn remedied_since(whole: &Whole, end: u64) -> Result<RemedyTrials, ExportError> {
     let (mut over, mut found) = (Vec::new(), Vec::new());
     whole.each(end..whole.end(), |_, event| {
@@ -178,7 +178,7 @@ fn state(
     })
 }
 
-/// All segments with all blocks, free ones too.
+/// All segments with all blocks, including free ones.
 fn segments(device: &ExportedDevice) -> Vec<Value> {
     let segments = device.state().segments().map(|segment| {
         let blocks: Vec<Value> = segment
@@ -212,7 +212,7 @@ fn segments(device: &ExportedDevice) -> Vec<Value> {
     segments.collect()
 }
 
-/// The steps so far, or as many in one as the model keeps columns for.
+/// The steps so far; several share an entry if the model has fewer columns.
 fn history(view: &View) -> Vec<Value> {
     let width = crate::model::History::COLUMNS;
     let level = view.history.level_of_run(width);

@@ -1,8 +1,8 @@
-//! What people take away: a recording or snapshot as a file of another program, at the moment that they choose.
+//! Exports: a recording or snapshot as a file for another program, at a moment of the user's choice.
 //!
-//! [`write()`] writes one of the [`Format`]s from the events of a [`Whole`] file. All are written as they go: none holds more
-//! than the events, compressed, and the memory of one moment. [`AtomicFile`] is where they go: nothing is there under its name
-//! before all of it is.
+//! [`write()`] writes one of the [`Format`]s from the events of a [`Whole`] file. All formats are written in one pass:
+//! none holds more than the compressed events and the memory of one moment. The output goes to an [`AtomicFile`], which
+//! appears under its name only when it is complete.
 
 mod cast;
 mod csv;
@@ -31,11 +31,10 @@ pub use json::{Words, finding, modules, out_of_memory};
 pub use moment::{ExportMoment, MomentError};
 pub use stats::{Stats, stats};
 
-/// Writes what happened before `end` (so many events) to `out`. `progress` hears how many events of how many have been
-/// looked at.
+/// Writes the first `end` events to `out`. `progress` receives the number of events read so far and the total.
 ///
 /// # Errors
-/// [`ExportError`]: what was written before is no whole file.
+/// [`ExportError`]: the output is incomplete then.
 pub fn write(
     whole: &Whole,
     format: Format,
@@ -44,7 +43,7 @@ pub fn write(
     out: &mut dyn Write,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<(), ExportError> {
-    // No text of a file reaches a terminal with an escape sequence in it; JSON means the same with it spelt out.
+    // No text of a file may reach a terminal with an escape sequence in it. In JSON, escaping keeps the meaning.
     match format {
         Format::Pytorch => pytorch::write(whole, end, out, progress)?,
         Format::Perfetto => perfetto::write(whole, end, out, progress)?,

@@ -1,4 +1,4 @@
-//! A moment of a run, as people name it.
+//! A moment of a run, in the user's terms.
 
 use std::str::FromStr;
 
@@ -15,17 +15,17 @@ pub enum ExportMoment {
     /// Its end.
     #[default]
     Now,
-    /// Where most was allocated, on whichever device: the first time, if it was as much more than once.
+    /// When most memory was allocated, on any device: the first time, if the peak was reached several times.
     Peak,
-    /// Right behind the last request that failed for good.
+    /// Right after the last request that finally failed.
     Oom,
-    /// Where the step began that so many steps were finished before.
+    /// The start of the step before which this many steps were finished.
     Step(u64),
-    /// Behind so many events.
+    /// After this many events.
     Event(u64),
 }
 
-/// There is no such moment.
+/// The run has no such moment.
 #[derive(Debug, Error)]
 pub enum MomentError {
     /// The events can't be read.
@@ -34,10 +34,10 @@ pub enum MomentError {
     /// No request failed.
     #[error("no request for memory failed in it; give --at peak or --at now")]
     NoOom,
-    /// No such step.
+    /// There is no such step.
     #[error("step {0} is not in it: {1}; give --at another step")]
     NoStep(u64, String),
-    /// Fewer events.
+    /// There are fewer events.
     #[error("it has {1} events, not {0}; give --at a smaller number")]
     NoEvent(u64, u64),
 }
@@ -63,7 +63,7 @@ impl FromStr for ExportMoment {
 }
 
 impl ExportMoment {
-    /// How many events come before it.
+    /// The number of events before it.
     ///
     /// # Errors
     /// [`MomentError`].
@@ -97,7 +97,7 @@ fn peak(whole: &Whole) -> Result<u64, RecordingError> {
     Ok(position)
 }
 
-/// The position behind the last event of a kind.
+/// The position after the last event of a kind.
 fn last(whole: &Whole, wanted: impl Fn(&EventKind) -> bool) -> Result<Option<u64>, RecordingError> {
     let mut found = None;
     whole.each(0..whole.end(), |index, event| {
@@ -109,7 +109,7 @@ fn last(whole: &Whole, wanted: impl Fn(&EventKind) -> bool) -> Result<Option<u64
     Ok(found)
 }
 
-/// Which steps there are, in words.
+/// A description of which steps exist.
 fn steps(whole: &Whole) -> Result<String, RecordingError> {
     let (mut first, mut most) = (u64::MAX, 0);
     whole.each(0..whole.end(), |_, event| {

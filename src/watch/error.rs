@@ -1,4 +1,4 @@
-//! Why a program is not watched.
+//! Why a program can't be watched.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use vramlab_snapshot::SnapshotError;
 
-/// Why a program is not watched.
+/// Why a program can't be watched.
 #[derive(Debug, Error)]
 pub enum WatchError {
     /// The program can't be started.
@@ -35,10 +35,10 @@ pub enum WatchError {
     /// The connection broke.
     #[error("the connection to the program broke ({0})")]
     Broken(#[source] io::Error),
-    /// It says something that no watched program says.
+    /// The program sent a message that no watched program sends.
     #[error("the program says something unknown ({0}). Is its vramlab_watch of the same version?")]
     Unknown(String),
-    /// What it says of its memory can't be read.
+    /// The program's message about its memory can't be read.
     #[error("what the program says of its memory can't be read: {0}")]
     Snapshot(#[from] SnapshotError),
 }

@@ -1,4 +1,4 @@
-//! Starting a program that is to be watched.
+//! Starts a program in order to watch it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::error::WatchError;
 use super::place;
 
-/// The package, file by file.
+/// The files of the package.
 const PACKAGE: [(&str, &str); 16] = [
     ("vramlab_watch/__init__.py", include_str!("../../lab/python/vramlab_watch/__init__.py")),
     ("vramlab_watch/_collectives.py", include_str!("../../lab/python/vramlab_watch/_collectives.py")),
@@ -32,31 +32,31 @@ const PACKAGE: [(&str, &str); 16] = [
     ("bootstrap/sitecustomize.py", include_str!("../../lab/python/bootstrap/sitecustomize.py")),
 ];
 
-/// Whether PyTorch times NCCL's collectives.
+/// The variable that tells PyTorch to time NCCL's collectives.
 const TIMING: &str = "TORCH_NCCL_ENABLE_TIMING";
 
-/// Which allocations are recorded with the lines of source that asked for them.
+/// Which allocations are recorded together with their lines of source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Lines {
-    /// Those of the first steps, and of a few later ones now and then.
+    /// Allocations of the first steps, and of a few later steps.
     #[default]
     Sampled,
-    /// All; a few microseconds each.
+    /// All allocations, which costs a few microseconds for each.
     All,
     /// None.
     None,
 }
 
-/// Where the program's own output goes.
+/// The destination of the program's own output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// To the terminal, which also interrupts it.
+    /// The terminal, whose keys also interrupt the program.
     Inherit,
-    /// Into a file; the terminal's keys and its end do not reach the program.
+    /// A file. The terminal's keys, and the terminal's end, do not reach the program.
     File(PathBuf),
 }
 
-/// A program that was started to be watched. It goes on when this goes.
+/// A program that was started to be watched. It continues when this value is dropped.
 #[derive(Debug)]
 pub struct Job {
     child: Child,
@@ -64,10 +64,10 @@ pub struct Job {
 }
 
 impl Job {
-    /// Starts `command` with the package on Python's path, and `variables` set.
+    /// Starts `command` with the package on Python's path and with `variables` set.
     ///
     /// # Errors
-    /// [`WatchError`], where it can't be started.
+    /// [`WatchError`] if it can't be started.
     pub fn start(
         command: &[OsString],
         lines: Lines,
@@ -81,8 +81,8 @@ impl Job {
         let package = folder.join("package");
         write_package(&package).map_err(|source| WatchError::Folder { path: package.clone(), source })?;
         let mut child = Command::new(program);
-        // PyTorch then notes how long each exchange of ranks takes, by two events around it. What was asked for otherwise stays; on cards
-        // that are not there nothing is measured.
+        // Makes PyTorch measure each exchange between ranks by two events around it. A value that the user has set
+        // remains. On cards that don't exist, nothing is measured.
         let absent = variables.iter().any(|(name, _)| name == "VRAMLAB_CARD");
         if !absent && std::env::var_os(TIMING).is_none() {
             child.env(TIMING, "1");
@@ -103,38 +103,38 @@ impl Job {
             child.stdin(Stdio::null()).stdout(file).stderr(both).process_group(0);
         }
         let child = child.spawn().map_err(|source| {
-            // Nothing of it is left behind. What can't be removed stays.
+            // Leave nothing behind, except what can't be removed.
             let _ = fs::remove_dir_all(&folder);
             WatchError::Start { program: name, source }
         })?;
         Ok(Self { child, folder })
     }
 
-    /// Where its sockets appear.
+    /// The folder in which its sockets appear.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Its process.
+    /// Its process number.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// How it ended, if it has; never waits.
+    /// Its exit status if it has ended; never waits.
     pub fn ended(&mut self) -> Option<ExitStatus> {
-        // A child that can't be asked is gone.
+        // A child whose status can't be read is gone.
         self.child.try_wait().ok().flatten()
     }
 
-    /// Hands a signal on to it. What has ended gets none.
+    /// Forwards a signal to it, unless it has ended.
     pub fn signal(&mut self, signal: Signal) {
-        // While it is not known to have ended, its number is no other's.
+        // Until it is known to have ended, no other process can have its number.
         if self.ended().is_none()
             && let Some(pid) = i32::try_from(self.pid()).ok().and_then(Pid::from_raw)
         {
-            // A program that runs as another user by now may not be allowed to.
+            // If the program now runs as another user, this may not be permitted.
             let _ = kill_process(pid, signal);
         }
     }
@@ -142,13 +142,14 @@ impl Job {
     /// Waits for its end.
     ///
     /// # Errors
-    /// If the system can't say.
+    /// If the system can't tell.
     pub fn wait(&mut self) -> io::Result<ExitStatus> {
         self.child.wait()
     }
 }
 
-/// The package is read when Python starts, also by programs that this one starts later: it stays while the program runs.
+/// Python reads the package when it starts, also in programs that this one starts later, so it stays while the program
+/// runs.
 impl Drop for Job {
     fn drop(&mut self) {
         if self.ended().is_some() {
@@ -168,7 +169,7 @@ fn write_package(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Python's path with one folder in front.
+/// Python's path with one folder prepended.
 fn python_path(first: &Path, rest: Option<&OsStr>) -> OsString {
     let mut path = first.as_os_str().to_owned();
     if let Some(rest) = rest.filter(|rest| !rest.is_empty()) {

@@ -1,4 +1,4 @@
-//! What a watched program says: messages of a JSON head and, where it is about memory, a part of a snapshot.
+//! The messages of a watched program: a JSON head and, if the message is about memory, a part of a snapshot.
 
 use std::io::{self, BufReader, Read};
 
@@ -7,25 +7,25 @@ use serde::Deserialize;
 use super::error::WatchError;
 use vramlab_snapshot::Snapshot;
 
-/// What every message begins with.
+/// The first bytes of every message.
 const MAGIC: [u8; 4] = *b"VRW1";
-/// A head holds a command line and the times of steps.
+/// The longest head. A head contains a command line and the times of steps.
 const LONGEST_HEAD: u32 = 4 << 20;
-/// A ring of events with their stacks takes a few MiB.
+/// The longest body. A ring of events with their stacks takes a few MiB.
 const LONGEST_BODY: u32 = 1 << 30;
 
 /// One message.
 #[derive(Debug)]
 pub enum Message {
-    /// Who it is: the first message.
+    /// The first message, in which the program identifies itself.
     Hello(Hello),
-    /// What its allocator did since the last one.
+    /// Its allocator's activity since the last message.
     Part(SnapshotPart, Box<Snapshot>),
-    /// The program ends: what is to be said of it, in sentences.
+    /// The program ends, with sentences to report.
     End(Vec<String>),
 }
 
-/// Who is watched.
+/// The identity of a watched program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Hello {
@@ -33,41 +33,41 @@ pub struct Hello {
     pub pid: u32,
     /// Its command line.
     pub argv: Vec<String>,
-    /// Its rank among several.
+    /// Its rank, if there are several.
     pub rank: Option<u32>,
-    /// How many they are.
+    /// The number of ranks.
     pub world: Option<u32>,
-    /// Its rank among those of this machine: by convention the number of its GPU.
+    /// Its rank among those on this machine: by convention the number of its GPU.
     pub local_rank: Option<usize>,
     /// PyTorch's version (`2.11.0+cu130`).
     pub torch: String,
     /// The names of its GPUs.
     pub device_names: Vec<String>,
-    /// Bytes of memory of each.
+    /// The memory of each GPU in bytes.
     pub device_bytes: Vec<u64>,
-    /// They are not there: a stand-in answers for them.
+    /// True if the GPUs don't exist and a stand-in answers for them.
     pub absent: bool,
 }
 
-/// What comes with a part of a snapshot.
+/// The information that accompanies a part of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct SnapshotPart {
-    /// The segments are there.
+    /// True if the part contains the segments.
     pub whole: bool,
     /// Unix times at which steps ended, in microseconds.
     pub steps: Vec<u64>,
     /// The share of its memory that each device may use.
     pub limits: Vec<f64>,
-    /// What blocks are for that live at its end: a device, an address, a use.
+    /// The uses of blocks that are alive at the part's end: a device, an address, a use.
     pub labels: Vec<(usize, u64, Use)>,
-    /// GPUs that the process has a context on, by their numbers there.
+    /// The GPUs on which the process has a context, by the process's own numbering.
     pub contexts: Vec<usize>,
-    /// Microseconds that the exchanges with other ranks took in a step lately, waiting for them included; `None` where that is not known.
+    /// Microseconds that exchanges with other ranks took in a recent step, including waiting; `None` if unknown.
     pub exchange: Option<u64>,
 }
 
-/// What the program says a block is for.
+/// A block's use, as the program reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum Use {
     /// A parameter of an optimizer.
@@ -76,7 +76,7 @@ pub enum Use {
     /// Its gradient.
     #[serde(rename = "g")]
     Gradient,
-    /// What the optimizer keeps for it.
+    /// The optimizer's state for it.
     #[serde(rename = "o")]
     OptimizerState,
 }
@@ -94,7 +94,7 @@ impl Message {
     /// Reads the next message; `None` at the end.
     ///
     /// # Errors
-    /// [`WatchError`], where it breaks off or is none.
+    /// [`WatchError`] if the stream breaks off or contains something else.
     pub fn read(source: &mut impl Read) -> Result<Option<Self>, WatchError> {
         let mut lengths = [0; 12];
         if !read_or_end(source, &mut lengths)? {
@@ -120,7 +120,7 @@ impl Message {
                 Some(Self::Part(part, Box::new(snapshot)))
             }
             MessageHead { end: true, notices, .. } => Some(Self::End(notices)),
-            // A later version's.
+            // A message of a later version.
             _ => None,
         };
         // The rest of the body belongs to this message.
@@ -132,7 +132,7 @@ impl Message {
     }
 }
 
-/// Fills `buffer`; false at an end before its first byte.
+/// Fills `buffer`; false if the stream ends before its first byte.
 fn read_or_end(source: &mut impl Read, buffer: &mut [u8]) -> Result<bool, WatchError> {
     let mut filled = 0;
     while filled < buffer.len() {

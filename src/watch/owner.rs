@@ -1,17 +1,17 @@
-//! Whose folder it is, by its name.
+//! The owner of a folder, encoded in the folder's name.
 
 use std::fmt;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::str::FromStr;
 
-/// A process, told from all others of this boot: numbers of processes come again, and containers have their own.
+/// A process, distinguished from all others since the boot: process numbers are reused, and containers have their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Owner {
     pid: u32,
-    /// When it started, in the system's ticks since the boot; 0 where the system does not say.
+    /// When it started, in the system's ticks since the boot; 0 if the system does not tell.
     started: u64,
-    /// The namespace that `pid` is a number of; 0 where the system does not say.
+    /// The namespace of `pid`; 0 if the system does not tell.
     namespace: u64,
 }
 
@@ -22,22 +22,22 @@ impl Owner {
         Self { pid, started: start_of(pid).unwrap_or(0), namespace: namespace().unwrap_or(0) }
     }
 
-    /// Whether it is known to have ended. Of another container's it is not.
+    /// True if it is known to have ended. For a process in another container, this is not known.
     pub fn is_gone(self) -> bool {
         self.started != 0 && namespace() == Some(self.namespace) && start_of(self.pid) != Some(self.started)
     }
 }
 
-/// When a process started, in ticks since the boot; `None` where there is no such process.
+/// When a process started, in ticks since the boot; `None` if it does not exist.
 fn start_of(pid: u32) -> Option<u64> {
-    /// The place of `starttime` behind the name, in proc(5).
+    /// The index of `starttime` among the fields after the name, in proc(5).
     const START: usize = 19;
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in brackets, may hold anything.
+    // The name, in parentheses, may contain anything.
     stat.rsplit_once(')')?.1.split_whitespace().nth(START)?.parse().ok()
 }
 
-/// The namespace of this process's numbers.
+/// The namespace of this process's number.
 fn namespace() -> Option<u64> {
     fs::metadata("/proc/self/ns/pid").ok().map(|namespace| namespace.ino())
 }

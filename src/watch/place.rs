@@ -1,7 +1,7 @@
-//! Where watched programs are found: sockets in folders that only their owner can open.
+//! The places of watched programs: sockets in folders that only their owner can open.
 //!
-//! A folder outlives a viewer that is killed, because its program goes on and still reads it. Its name says whose it is ([`Owner`]), so that
-//! a later start knows which of them are no longer needed.
+//! A folder outlives a viewer that is killed, because the viewer's program continues and still reads the folder. Its
+//! name tells its owner ([`Owner`]), so that a later start knows which folders are no longer needed.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -15,7 +15,7 @@ use rustix::process::Pid;
 use super::error::WatchError;
 use super::owner::Owner;
 
-/// The variable that says a program's folder to it, and to what it starts.
+/// The environment variable that tells a program, and the programs that it starts, their folder.
 pub(super) const FOLDER: &str = "VRAMLAB_WATCH_DIR";
 
 /// The folder of all watched programs of this user.
@@ -28,10 +28,10 @@ fn base() -> PathBuf {
     runtime.join("vramlab-watch")
 }
 
-/// A folder for the socket of one more program, which only this user can open.
+/// Creates a folder for the socket of another program, which only this user can open.
 ///
 /// # Errors
-/// [`WatchError`], where there can be none.
+/// [`WatchError`] if it can't be created.
 pub fn folder() -> Result<PathBuf, WatchError> {
     let path = base().join(Owner::this().to_string());
     let failed = |source| WatchError::Folder { path: path.clone(), source };
@@ -46,13 +46,13 @@ pub fn folder() -> Result<PathBuf, WatchError> {
     Ok(path)
 }
 
-/// Removes what those left behind who were killed: folders of viewers that are gone and whose programs are gone, too, and of programs
-/// without a viewer. What can't be removed stays.
+/// Removes folders left behind by killed processes: those of viewers that are gone together with their programs, and
+/// those of programs without a viewer. What can't be removed stays.
 pub fn sweep() {
     for folder in fs::read_dir(base()).into_iter().flatten().flatten().map(|entry| entry.path()) {
         let Some(name) = folder.file_name().and_then(|name| name.to_str()) else { continue };
         if let Ok(program) = name.parse() {
-            // A program that imports the package itself has no more there than its socket.
+            // A program that imports the package itself has only its socket in the folder.
             if !is_alive(program) && listening_in(&folder).is_empty() {
                 let _ = fs::remove_dir(&folder);
             }
@@ -62,10 +62,10 @@ pub fn sweep() {
     }
 }
 
-/// Whether a process was started with this folder, by a viewer or by what the viewer started.
+/// True if a process was started with this folder, by a viewer or by a program that the viewer started.
 fn is_used(folder: &Path) -> bool {
     let wanted = [FOLDER.as_bytes(), b"=", folder.as_os_str().as_bytes()].concat();
-    // Processes of other users can't be read, and use no folder of this one.
+    // Other users' processes can't be read, and don't use this user's folders.
     let environments = fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|process| {
         process.file_name().to_str()?.parse::<u32>().ok()?;
         fs::read(process.path().join("environ")).ok()
@@ -73,13 +73,14 @@ fn is_used(folder: &Path) -> bool {
     environments.into_iter().any(|variables| variables.split(|byte| *byte == 0).any(|variable| variable == wanted))
 }
 
-/// Whether there is a process of this number.
+/// True if there is a process of this number.
 fn is_alive(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok())
 }
 
-/// The sockets of all programs of this user that can be watched, with their processes. Those of programs that were killed are removed.
+/// The sockets of all of this user's programs that can be watched, with their processes. Sockets of killed programs are
+/// removed.
 #[must_use]
 pub fn sockets() -> Vec<(u32, PathBuf)> {
     let folders = fs::read_dir(base()).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -92,32 +93,33 @@ pub fn sockets() -> Vec<(u32, PathBuf)> {
 #[must_use]
 pub fn listening_in(folder: &Path) -> Vec<(u32, PathBuf)> {
     let mut found = sockets_in(folder);
-    // A living process is not disturbed: only one that seems dead is connected to. In a container its number may be another.
+    // Connecting would disturb a living process, so only a seemingly dead one is connected to. In a container its
+    // number may differ.
     found.retain(|(pid, socket)| is_alive(*pid) || connect(socket).is_ok());
     found
 }
 
-/// Whether `process` is `ancestor`, or was started by it, or by what it started.
+/// True if `process` is `ancestor` or one of its descendants.
 #[must_use]
 pub fn descends(process: u32, ancestor: u32) -> bool {
-    /// No chain of processes is so long.
+    /// No chain of processes is longer.
     const LONGEST: usize = 64;
     let parent = |pid: &u32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name, in brackets, may hold anything.
+        // The name, in parentheses, may contain anything.
         stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok().filter(|pid| *pid > 1)
     };
     std::iter::successors(Some(process), parent).take(LONGEST).any(|pid| pid == ancestor)
 }
 
-/// Whether a process, or one that it started, has loaded PyTorch; `None` where the system does not say.
+/// True if a process, or one that it started, has loaded PyTorch; `None` if the system does not tell.
 #[must_use]
 pub fn has_loaded_torch(process: u32) -> Option<bool> {
     let all = fs::read_dir("/proc").ok()?.flatten();
     let all = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let mut known = None;
     for one in all.filter(|one| descends(*one, process)) {
-        // Another user's may not be read.
+        // Another user's process may be unreadable.
         let Ok(maps) = fs::read_to_string(format!("/proc/{one}/maps")) else { continue };
         if maps.lines().any(|line| line.ends_with("/libc10.so")) {
             return Some(true);
@@ -143,10 +145,10 @@ pub fn sockets_in(folder: &Path) -> Vec<(u32, PathBuf)> {
     found
 }
 
-/// Connects to a program. The socket of one that is gone is removed.
+/// Connects to a program. The socket of a program that is gone is removed.
 ///
 /// # Errors
-/// If no program listens, or it is another user's.
+/// If no program listens, or if it belongs to another user.
 pub fn connect(path: &Path) -> io::Result<UnixStream> {
     let stream = UnixStream::connect(path).inspect_err(|error| {
         if error.kind() == io::ErrorKind::ConnectionRefused {

@@ -1,8 +1,8 @@
 //! Device memory of the processor device: anonymous mappings under a limit.
 //!
-//! Device addresses are those that a GPU's driver would hand out, so that the allocator decides as it would there; each
-//! segment is a mapping of its own, found by its device address. Memory given back goes back to the operating system, and
-//! to the account of the host's memory that it was taken from.
+//! Device addresses are those that a GPU's driver would hand out, so that the allocator makes the same decisions. Each
+//! segment has its own mapping, found by its device address. Freed memory is returned to the operating system, and to
+//! the account of host memory from which it was taken.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -15,21 +15,21 @@ use crate::{Charge, HostAccount, HostMemoryRefused};
 use vramlab_allocator::units::{Address, Bytes, StreamId};
 use vramlab_allocator::{DeviceMemory, EventToken, OutOfDeviceMemory, SegmentSource, SimulatedDriver};
 
-/// Unified memory is taken in pages of so many bytes.
+/// The page size of unified memory, in bytes.
 const PAGE: u64 = 1 << 12;
 
 /// Which bytes of a region are backed by memory.
 enum Backing {
-    /// A segment: all of them.
+    /// A segment, which is backed completely.
     Whole,
-    /// An expandable range: these, as start → end from the region's start, touching ones merged.
+    /// An expandable range: the backed parts, as start → end from the region's start, with adjacent ones merged.
     Parts(BTreeMap<u64, u64>),
 }
 
 struct Region {
     mapping: Mapping,
     backing: Backing,
-    /// Of what is backed.
+    /// The charge for the backed bytes.
     charge: Charge,
 }
 
@@ -43,25 +43,25 @@ impl Region {
     }
 }
 
-/// Why an address is no use.
+/// Why an address can't be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadAddress(pub(crate) &'static str);
 
 /// The memory of the device. See the module's documentation.
 pub(crate) struct Arena {
     regions: BTreeMap<u64, Region>,
-    /// Decides addresses and keeps the limit.
+    /// Chooses addresses and enforces the limit.
     driver: SimulatedDriver,
     copies: Arc<CopyState>,
     account: HostAccount,
-    /// Where the next unified memory lies, beside all that the driver places.
+    /// The address of the next unified memory, outside the driver's own regions.
     managed: Address,
 }
 
-/// The arena as the device, its copy thread and the allocator share it.
+/// The arena, shared by the device, its copy thread and the allocator.
 pub(crate) type SharedArena = Arc<Mutex<Arena>>;
 
-/// Locks the arena. A panic elsewhere leaves it as consistent as it was: every method completes its bookkeeping.
+/// Locks the arena. A panic elsewhere leaves it consistent, because every method completes its bookkeeping.
 pub(crate) fn lock(arena: &SharedArena) -> MutexGuard<'_, Arena> {
     arena.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -77,14 +77,14 @@ impl Arena {
         }
     }
 
-    /// What the driver of such a device would tell: no more is free than the host has.
+    /// Memory as such a device's driver would report it, but with no more free than the host has.
     fn memory(&self) -> DeviceMemory {
         let memory = self.driver.memory();
         DeviceMemory { free: memory.free.min(self.account.left()), ..memory }
     }
 
-    /// Where `[address, address + len)` lies in host memory, if all of it is backed and no copy that has not been
-    /// waited for is writing it.
+    /// The host address of `[address, address + len)`, if all of it is backed and no copy that was not yet waited for
+    /// is writing to it.
     pub(crate) fn pointer(&self, address: Address, len: u64) -> Result<*mut u8, BadAddress> {
         let pointer = self.backed(address, len)?;
         if self.copies.writes(address, len) {
@@ -93,7 +93,7 @@ impl Arena {
         Ok(pointer)
     }
 
-    /// [`Arena::pointer`] for the copy stream itself, which runs in order.
+    /// [`Arena::pointer`] for the copy stream itself, which runs its copies in order.
     pub(crate) fn backed(&self, address: Address, len: u64) -> Result<*mut u8, BadAddress> {
         const OUTSIDE: BadAddress = BadAddress("lies outside the device's live segments");
         let (&start, region) = self.regions.range(..=address.0).next_back().ok_or(OUTSIDE)?;
@@ -112,7 +112,7 @@ impl Arena {
         region
     }
 
-    /// Gives all memory back.
+    /// Frees all memory.
     fn clear(&mut self) {
         self.copies.finish();
         self.driver = SimulatedDriver::new(self.driver.memory().total, Bytes::ZERO);
@@ -130,7 +130,7 @@ impl Arena {
         Ok(address)
     }
 
-    /// Unified memory is memory like all other here.
+    /// Allocates unified memory, which is ordinary memory on the processor.
     pub(crate) fn take_managed(&mut self, bytes: Bytes) -> Result<Address, HostMemoryRefused> {
         let size = Bytes(bytes.get().max(1).next_multiple_of(PAGE));
         let charge = self.account.take(size)?;
@@ -228,13 +228,13 @@ impl Arena {
 }
 
 impl Drop for Arena {
-    /// Memory goes when no copy to it is under way.
+    /// Frees memory only after all copies to it have ended.
     fn drop(&mut self) {
         self.copies.finish();
     }
 }
 
-/// The arena as the allocator's source of segments, events of the copy stream included.
+/// The arena as the allocator's source of segments, and of the copy stream's events.
 pub(crate) struct ArenaSource {
     pub(crate) arena: SharedArena,
     pub(crate) copies: Arc<CopyState>,
@@ -284,7 +284,7 @@ impl SegmentSource for ArenaSource {
 }
 
 impl Drop for ArenaSource {
-    /// Gives everything back: another run on this device may want it.
+    /// Frees everything, because another run on this device may need it.
     fn drop(&mut self) {
         lock(&self.arena).clear();
     }

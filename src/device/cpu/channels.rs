@@ -1,4 +1,4 @@
-//! Channels of images in blocks, whose elements lie in one line for each image.
+//! Blocks of image channels. Within a block, the elements of each image form one line.
 
 use super::cores::Cores;
 use super::operand::{KernelResult, require};
@@ -6,10 +6,10 @@ use super::real::{Real, sum_by};
 use super::tasks::estimate;
 use crate::{ChannelShape, Operand};
 
-/// Elements of a line, unless one channel has more.
+/// Elements in a line, unless one channel has more.
 const LINE: usize = 512;
 
-/// Channels of one task.
+/// The channels of one task.
 #[derive(Clone, Copy)]
 pub(crate) struct ChannelBlock {
     pub(crate) shape: ChannelShape,
@@ -18,7 +18,7 @@ pub(crate) struct ChannelBlock {
 }
 
 impl ChannelBlock {
-    /// Elements of a line.
+    /// Elements in a line.
     pub(crate) const fn width(&self) -> usize {
         self.channels * self.shape.area
     }
@@ -28,7 +28,7 @@ impl ChannelBlock {
         (image * self.shape.channels + self.first) * self.shape.area
     }
 
-    /// Elements that statistics are taken of.
+    /// The number of elements over which statistics are computed.
     #[expect(clippy::cast_precision_loss, reason = "exact up to 2⁵³")]
     pub(crate) fn count<R: Real>(&self) -> R {
         R::of(self.shape.per_channel() as f64)
@@ -46,7 +46,7 @@ impl ChannelBlock {
         }
     }
 
-    /// Makes a line of one value for each channel.
+    /// Fills a line with one value for each channel.
     #[inline(always)]
     pub(crate) fn unfold<R: Real>(&self, values: &[R], line: &mut [R]) {
         for (&value, line) in values.iter().zip(line.chunks_exact_mut(self.shape.area)) {
@@ -55,7 +55,7 @@ impl ChannelBlock {
     }
 }
 
-/// Calls `body` with each block, `lines` lines of scratch and `values` values for each of its channels.
+/// Calls `body` with each block, scratch for `lines` lines, and `values` values for each of its channels.
 #[inline(always)]
 pub(crate) fn for_blocks<R: Real, const LINES: usize, const VALUES: usize>(
     cores: &Cores,

@@ -1,4 +1,5 @@
-//! The copy stream: a thread that copies page-locked memory to the device, in order, beside the compute stream.
+//! The copy stream: a thread that copies page-locked memory to the device, in order, concurrently with the compute
+//! stream.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -11,7 +12,7 @@ use crate::DeviceError;
 use crate::pinned::PinnedPart;
 use vramlab_allocator::units::Address;
 
-/// A copy that the compute stream has not waited for.
+/// A copy for which the compute stream has not waited.
 struct PendingCopy {
     ticket: u64,
     start: u64,
@@ -21,15 +22,15 @@ struct PendingCopy {
 #[derive(Default)]
 struct CopyProgress {
     completed: u64,
-    /// Copies up to this one happened before all that the compute stream does now.
+    /// The compute stream's work comes after the copies up to this number.
     ordered: u64,
     unordered: VecDeque<PendingCopy>,
-    /// When the last copies ended.
+    /// When each of the last copies ended.
     ends: VecDeque<(u64, Instant)>,
 }
 
 impl CopyProgress {
-    /// Copies whose end is remembered.
+    /// The number of copies whose end is remembered.
     const ENDS: usize = 512;
 
     fn complete(&mut self, ticket: u64) {
@@ -41,11 +42,11 @@ impl CopyProgress {
     }
 }
 
-/// How far the copy stream is. An event on it is the number of copies submitted before.
+/// The progress of the copy stream. An event on it is the number of copies submitted before it.
 #[derive(Default)]
 pub(crate) struct CopyState {
     submitted: AtomicU64,
-    /// Number of entries in `unordered`, to leave the lock alone where there is none.
+    /// The length of `unordered`, so that the lock need not be taken while it is empty.
     open: AtomicU64,
     progress: Mutex<CopyProgress>,
     moved: Condvar,
@@ -70,7 +71,7 @@ impl CopyState {
         self.submitted.load(Ordering::Acquire)
     }
 
-    /// True when the copies before `event` are done; then what they wrote may be used.
+    /// True when the copies before `event` are done, so that their targets may be used.
     pub(crate) fn is_done(&self, event: u64) -> bool {
         let mut progress = self.progress();
         let done = progress.completed >= event;
@@ -89,7 +90,8 @@ impl CopyState {
         self.order(&mut progress, event);
     }
 
-    /// When the copies before `event` ended, after waiting for them; of those that ended long ago, a later moment that is past.
+    /// When the copies before `event` ended, after waiting for them. For copies that ended long ago, a later moment in
+    /// the past.
     pub(crate) fn end_of(&self, event: u64) -> Option<Instant> {
         self.wait(event);
         let progress = self.progress();
@@ -103,7 +105,7 @@ impl CopyState {
         }
     }
 
-    /// True when a copy that was not waited for writes into `[address, address + len)`.
+    /// True if a copy that was not waited for writes into `[address, address + len)`.
     pub(crate) fn writes(&self, address: Address, len: u64) -> bool {
         self.open.load(Ordering::Acquire) > 0
             && self.progress().unordered.iter().any(|copy| address.0 < copy.end && copy.start < address.0 + len)
@@ -118,18 +120,18 @@ impl CopyState {
     }
 }
 
-/// One copy. The target stays mapped until it is done: the arena finishes copies before it gives memory back.
+/// One copy. The target stays mapped until the copy is done: the arena finishes copies before it frees memory.
 struct CopyJob {
     from: PinnedPart,
     to: *mut u8,
     ticket: u64,
 }
 
-// SAFETY: `to` points to device memory that only this copy touches until it is done (`CopyState::writes` and the
-// arena's `finish` see to it).
+// SAFETY: `to` points to device memory that only this copy touches until it is done; `CopyState::writes` and the
+// arena's `finish` ensure that.
 unsafe impl Send for CopyJob {}
 
-/// The thread and its queue. Dropping it finishes what was submitted.
+/// The thread and its queue. Dropping it finishes the submitted copies.
 pub(crate) struct CopyThread {
     queue: Option<mpsc::Sender<CopyJob>>,
     state: Arc<CopyState>,
@@ -161,7 +163,7 @@ impl CopyThread {
         Ok(Self { queue: Some(queue), state, thread: Some(thread) })
     }
 
-    /// Queues a copy of `from` to `to`, which lies at `address` for the device.
+    /// Queues a copy of `from` to `to`, whose device address is `address`.
     pub(crate) fn submit(&self, from: PinnedPart, to: *mut u8, address: Address) -> Result<(), &'static str> {
         let len = from.len();
         let ticket = self.state.submitted() + 1;
@@ -186,7 +188,7 @@ impl Drop for CopyThread {
     fn drop(&mut self) {
         drop(self.queue.take());
         if let Some(thread) = self.thread.take() {
-            // A panic of the copy thread has been reported by the panic hook already.
+            // The panic hook has already reported a panic of the copy thread.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! The cores that a kernel spreads over, where it pays.
+//! The cores among which large kernels are divided.
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
@@ -11,23 +11,23 @@ use super::real::Real;
 use crate::{DeviceError, HostAccount, HostMemoryRefused, HostVec, Plain};
 use vramlab_allocator::units::Bytes;
 
-/// Work below this many estimated nanoseconds stays on the calling thread: waking others costs more.
+/// Work of fewer estimated nanoseconds stays on the calling thread, because waking other threads costs more.
 const WORTH_SPREADING: usize = 60_000;
-/// The largest piece of scratch that a thread keeps between kernels.
+/// The largest scratch buffer that a thread keeps between kernels.
 const KEPT: Bytes = Bytes::mib(16);
 
 /// A pool of worker threads, the vector instructions of this processor, and the memory that kernels work in.
 ///
-/// Only what is inlined into the function behind [`Cores::vectorised`] is compiled for the wide instructions: closures
-/// on the way there are marked `#[inline(always)]`, because large ones would otherwise stay functions of their own.
+/// Only code inlined into the function behind [`Cores::vectorised`] is compiled for the wide instructions. Closures on
+/// the way there are marked `#[inline(always)]`, because large ones would otherwise remain separate functions.
 ///
-/// Results never depend on the number of threads: tasks are cut by the shapes of operands alone.
+/// Results never depend on the number of threads: only the shapes of operands decide how work is cut into tasks.
 pub(crate) struct Cores {
     pool: Option<rayon::ThreadPool>,
     arch: pulp::Arch,
     threads: usize,
     account: HostAccount,
-    /// The first scratch that the present kernel did not get.
+    /// The first request for scratch that was refused to the current kernel.
     refused: Mutex<Option<HostMemoryRefused>>,
 }
 
@@ -54,8 +54,8 @@ impl Cores {
         self.threads
     }
 
-    /// Runs `body` with `n` elements of scratch, whose contents are what the last kernel left. Where there is no memory for
-    /// them `body` does not run, and the kernel has failed ([`Cores::finish`]).
+    /// Runs `body` with `n` elements of scratch, which still contain data of earlier kernels. If there is no memory for
+    /// them, `body` does not run and the kernel fails ([`Cores::finish`]).
     #[inline(always)]
     pub(crate) fn scratch<R: Real>(&self, n: usize, body: impl FnOnce(&mut [R])) {
         let mut buffer = R::scratch().with_borrow_mut(Vec::pop).unwrap_or_default();
@@ -85,31 +85,31 @@ impl Cores {
     /// Ends a kernel.
     ///
     /// # Errors
-    /// The first scratch that it did not get: a part of it has not run.
+    /// The first refused request for scratch: a part of the kernel has not run.
     pub(crate) fn finish(&self) -> KernelResult {
         let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner).take();
         refused.map_or(Ok(()), |refused| Err(KernelRefusal::Memory(refused)))
     }
 
-    /// Runs `body` compiled for the widest vector instructions there are.
+    /// Runs `body` compiled for the widest available vector instructions.
     #[inline(always)]
     pub(crate) fn vectorised<T>(&self, body: impl FnOnce() -> T) -> T {
         self.arch.dispatch(body)
     }
 
-    /// Runs `operation` with the widest vectors there are.
+    /// Runs `operation` with the widest available vectors.
     ///
-    /// Never inlined: within [`Cores::vectorised`] each call would otherwise hold two more copies of the operation.
+    /// Never inlined: otherwise each call within [`Cores::vectorised`] would contain two more copies of the operation.
     #[inline(never)]
     pub(crate) fn dispatch<T: pulp::WithSimd>(&self, operation: T) -> T::Output {
         self.arch.dispatch(operation)
     }
 
-    /// Runs `task(0..tasks)`, on all cores if `nanos` (an estimate of all of it) is worth it.
+    /// Runs `task(0..tasks)`, on all cores if `nanos` (an estimate for all tasks) is worth it.
     #[inline(always)]
     pub(crate) fn for_each(&self, tasks: usize, nanos: usize, task: impl Fn(usize) + Sync) {
-        // Behind a pointer so that there is one copy of `task`: the compiler inlines it into the vectorised function
-        // and so compiles it for the wide instructions, which it would not do twice.
+        // The pointer ensures that there is only one copy of `task`: the compiler inlines it into the vectorised
+        // function and so compiles it for the wide instructions, which it would not do twice.
         let run: &(dyn Fn(Range<usize>) + Sync) = &|tasks| {
             self.vectorised(
                 #[inline(always)]
@@ -125,7 +125,7 @@ impl Cores {
 
     /// Runs `run` over `0..tasks`, in pieces on all cores if `nanos` is worth it.
     ///
-    /// Not generic: rayon's part would otherwise be compiled again for each loop of each kernel, a third of this crate.
+    /// Not generic: otherwise rayon's part would be compiled again for each loop of each kernel, a third of this crate.
     fn spread(&self, tasks: usize, nanos: usize, run: &(dyn Fn(Range<usize>) + Sync)) {
         match &self.pool {
             Some(pool) if tasks > 1 && nanos >= WORTH_SPREADING => {
@@ -135,7 +135,7 @@ impl Cores {
         }
     }
 
-    /// Runs `body` in the pool with gemm's own parallelism where `nanos` is worth it.
+    /// Runs `body` in the pool, with gemm's own parallelism if `nanos` is worth it.
     pub(crate) fn for_gemm(&self, nanos: usize, body: impl FnOnce(Parallelism) + Send) {
         match &self.pool {
             Some(pool) if nanos >= WORTH_SPREADING => pool.install(|| body(Parallelism::Rayon(self.threads))),

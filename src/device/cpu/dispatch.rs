@@ -1,10 +1,10 @@
-//! In which precision a kernel computes.
+//! The precision in which a kernel computes.
 
 use crate::DType;
 use crate::cpu::operand::View;
 use crate::cpu::real::Real;
 
-/// Calls a function generic over [`Real`] with f64 if any of the types needs it, with f32 otherwise.
+/// Calls a function generic over [`Real`] with f64 if any of the types needs it, otherwise with f32.
 macro_rules! real {
     ($dtypes:expr, $function:ident($($argument:expr),* $(,)?)) => {
         if $dtypes.into_iter().any($crate::cpu::dispatch::needs_f64) {

@@ -1,5 +1,5 @@
-//! Functions of elements. They load a chunk of each operand before they store one, so that an output may be the same operand
-//! as an input.
+//! Element-wise functions. They load a chunk of each operand before they store one, so that an output may be the same
+//! operand as an input.
 
 use super::cores::Cores;
 use super::dispatch::real;
@@ -8,15 +8,15 @@ use super::real::{Real, elements};
 use super::tasks::{TASK, estimate};
 use crate::Operand;
 
-/// Elements that are converted and computed at once: they stay in the first-level cache.
+/// Elements that are converted and computed at once, few enough to stay in the first-level cache.
 pub(crate) const CHUNK: usize = 512;
 
 pub(crate) fn same_length(a: &Operand, b: &Operand) -> KernelResult {
     require(a.len == b.len, || format!("operands have {} and {} elements, and must have equally many", a.len, b.len))
 }
 
-/// Calls `body` with start, length and buffers of each chunk of `n` elements, in parallel where that pays at `nanos` an
-/// element.
+/// Calls `body` with start, length and buffers of each chunk of `n` elements, in parallel if that is worth it at
+/// `nanos` per element.
 #[inline(always)]
 pub(crate) fn chunks<R: Real, const N: usize>(
     cores: &Cores,
@@ -41,8 +41,8 @@ pub(crate) fn chunks<R: Real, const N: usize>(
     );
 }
 
-/// Where results of a chunk go: to `dst` itself if they are stored as `R` and none of `inputs` is read from there, to
-/// `buffer` otherwise, which is for [`Real::store`] then.
+/// The destination of a chunk's results: `dst` itself if its elements are stored as `R` and none of `inputs` reads from
+/// it, otherwise `buffer`, which [`Real::store`] must then convert.
 #[inline(always)]
 pub(crate) fn results<'a, R: Real, const N: usize>(
     dst: &'a View<'_>,
@@ -57,10 +57,10 @@ pub(crate) fn results<'a, R: Real, const N: usize>(
     }
 }
 
-/// `dst[i] = f(src[i])`, at `nanos` an element.
+/// `dst[i] = f(src[i])`, at `nanos` per element.
 ///
-/// `f` is copied for each chunk: values that it owns are in registers then, and loops over them vectorise. What it
-/// borrowed might lie where results go.
+/// `f` is copied for each chunk, so that its owned values are in registers and loops over them vectorise. The compiler
+/// must assume that borrowed values might lie where results are written.
 #[inline(always)]
 pub(crate) fn map1<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>, nanos: f64, f: impl Fn(R) -> R + Copy + Sync) {
     chunks(
@@ -83,7 +83,7 @@ pub(crate) fn map1<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>, nanos: 
     );
 }
 
-/// `dst[i] = f(a[i], b[i % b.len])`, at `nanos` an element; `f` as in [`map1`].
+/// `dst[i] = f(a[i], b[i % b.len])`, at `nanos` per element; `f` as in [`map1`].
 #[inline(always)]
 pub(crate) fn map2<R: Real>(
     cores: &Cores,
@@ -113,7 +113,7 @@ pub(crate) fn map2<R: Real>(
     );
 }
 
-/// [`elements`] of `from` repeated without end.
+/// [`elements`] of `from` repeated endlessly.
 #[inline(always)]
 fn elements_cyclic<'a, R: Real>(from: &'a View<'_>, start: usize, buffer: &'a mut [R]) -> &'a [R] {
     let at = start % from.len();

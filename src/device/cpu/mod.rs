@@ -1,9 +1,9 @@
-//! The processor as a device: real arithmetic on all cores, memory in an arena of anonymous mappings, copies from
-//! page-locked memory on a thread of their own.
+//! The processor as a device: real arithmetic on all cores, memory in an arena of anonymous mappings, and copies from
+//! page-locked memory on a separate thread.
 //!
 //! The compute stream is the calling thread: a kernel has ended when its launch returns. The copy stream
-//! ([`Device::copy_stream`]) is a second thread that works through its copies in order; an event on it is a place
-//! in that order. Further streams are the calling thread too: their work has ended when it was asked for.
+//! ([`Device::copy_stream`]) is a second thread that performs its copies in order; an event on it is a position in that
+//! order. Further streams also run on the calling thread, so their work has ended when the call returns.
 
 pub(crate) mod arena;
 pub(crate) mod channels;
@@ -39,18 +39,19 @@ use streams::{COPY_STREAM, StreamHandles};
 use vramlab_allocator::units::{Address, Bytes, StreamId};
 use vramlab_allocator::{EventToken, HostMemorySource, OutOfHostMemory, SegmentSource};
 
-/// Bytes that wait at once for their copy from pageable memory.
+/// The size of the staging buffer for copies from pageable memory, in bytes.
 const STAGED: usize = 256 * 1024;
-/// What may be held in host memory beside the segments of a limited device, for all cores and for each. The process itself,
-/// its stacks and what gemm packs take the rest of the margin that the guide states: 64 MiB, and 3 MiB for each core.
+/// The host memory that a limited device may hold beside segments: for all cores together, and per core. The process
+/// itself, its stacks and gemm's packed operands use the rest of the margin that the guide states: 64 MiB, and 3 MiB
+/// per core.
 const BESIDE_LIMIT: (Bytes, Bytes) = (Bytes::mib(192), Bytes::mib(1));
 
 /// How to open a [`CpuDevice`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuOptions {
-    /// Memory that segments can take in all; by default half of what the system has available.
+    /// Total memory available to segments; by default half of what the system has available.
     pub memory: Option<Bytes>,
-    /// Worker threads of large kernels; by default one for each core.
+    /// Worker threads for large kernels; by default one per core.
     pub threads: Option<usize>,
 }
 
@@ -62,27 +63,27 @@ pub struct CpuDevice {
     copies: Arc<CopyState>,
     copy_thread: CopyThread,
     streams: StreamHandles,
-    /// Of the copy stream.
+    /// Marks on the copy stream.
     marks: CopyMarks,
     pinned: PinnedMemory,
-    /// Where pageable memory waits for its copy, as a driver's staging buffer does.
+    /// Holds pageable memory until it is copied, like a driver's staging buffer.
     staging: Box<[u8]>,
     opened: Instant,
 }
 
-/// The device's part of the machine's memory: the other half is for what lies beside it.
+/// The device's share of the machine's memory. The other half is for everything outside the device.
 fn share_of(account: &HostAccount) -> Bytes {
     Bytes(account.total().get() / 2)
 }
 
-/// The memory of the processor's device by default.
+/// The default memory of the processor device.
 #[must_use]
 pub fn memory() -> Bytes {
     share_of(&HostAccount::default())
 }
 
 impl CpuDevice {
-    /// Starts the worker threads and the copy thread; takes no memory yet.
+    /// Starts the worker threads and the copy thread, but allocates no memory yet.
     ///
     /// # Errors
     /// [`DeviceError::Unavailable`] when threads can't be started.
@@ -123,7 +124,7 @@ impl CpuDevice {
         Err(DeviceError::UnknownStream { operation, device: self.info.id.clone(), stream })
     }
 
-    /// Work on the copy stream that runs on this thread comes after the copies there.
+    /// Orders copy-stream work that runs on this thread after the earlier copies there.
     fn enter(&self, operation: &'static str, stream: StreamId) -> Result<(), DeviceError> {
         self.known(operation, stream)?;
         if stream == COPY_STREAM {
@@ -132,7 +133,7 @@ impl CpuDevice {
         Ok(())
     }
 
-    /// Calls `body` with device memory as bytes.
+    /// Calls `body` with a range of device memory as bytes.
     fn with_memory(
         &self,
         operation: &'static str,
@@ -149,7 +150,7 @@ impl CpuDevice {
     }
 }
 
-/// The processor's name as the kernel tells it.
+/// The processor's name as the operating system's kernel reports it.
 fn processor() -> String {
     let name = fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| {
         let line = text.lines().find(|line| line.starts_with("model name"))?;
@@ -193,7 +194,7 @@ impl Device for CpuDevice {
         arena::lock(&self.arena).give_managed(address);
     }
 
-    /// All that the device and what trains on it hold is bounded: segments take of that too.
+    /// Bounds everything that the device and the training on it hold, because segments take from the same host memory.
     fn set_limit(&mut self, limit: Option<Bytes>) {
         let (at_least, each) = BESIDE_LIMIT;
         let beside = at_least + Bytes(each.get() * self.cores.threads() as u64);
@@ -234,14 +235,14 @@ impl Device for CpuDevice {
         let from = self.pinned.part(from)?;
         let len = from.len();
         if stream != COPY_STREAM {
-            // In stream order on the calling thread: the same as an asynchronous copy that the next kernel needs.
+            // In stream order on the calling thread: equivalent to an asynchronous copy that the next kernel needs.
             let started = Instant::now();
             let copied =
                 self.with_memory("pinned copy", to, len, |bytes| from.with(|from| bytes.copy_from_slice(from)));
             self.copies.add_time(started.elapsed());
             return copied;
         }
-        // Locked until the copy is queued: from then on memory goes away only after it.
+        // Locked until the copy is queued: memory freed later waits for the copy.
         let arena = arena::lock(&self.arena);
         let pointer = arena
             .backed(to, len as u64)
@@ -279,7 +280,7 @@ impl Device for CpuDevice {
 
     fn wait_event(&mut self, stream: StreamId, event: DeviceEvent) -> Result<(), DeviceError> {
         self.known("a wait", stream)?;
-        // The copy stream runs in order and waits for no one; the compute stream is this thread.
+        // The copy stream runs in order and waits for no other stream; the compute stream is this thread.
         if stream != COPY_STREAM {
             self.copies.wait(event.0);
         }
@@ -321,7 +322,7 @@ impl Device for CpuDevice {
 
     fn between(&mut self, from: StreamMark, to: StreamMark) -> Duration {
         let reached = |mark| match self.marks.get(mark) {
-            // The copies before it may have ended long before it was set, or are under way.
+            // The copies before the mark may have ended long before it was set, or may still be in progress.
             Some((set, event)) => {
                 let end = self.copies.end_of(event).map(|end| end.saturating_duration_since(self.opened));
                 set.max(end.unwrap_or_default())
@@ -336,17 +337,17 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The last marks of the copy stream: when each was set, and the copies before it.
+/// The last marks of the copy stream: when each was set, and the number of copies before it.
 #[derive(Default)]
 struct CopyMarks {
     kept: VecDeque<(Duration, u64)>,
-    /// Marks before those that are kept.
+    /// The number of older marks that are no longer kept.
     gone: u64,
 }
 
 impl CopyMarks {
-    /// Set in the number of a mark of the copy stream; a mark of any other stream is a time, which takes 292 years to come
-    /// so far.
+    /// Set in the number of a copy-stream mark. A mark of any other stream is a time, which reaches this bit only after
+    /// 292 years.
     const BIT: u64 = 1 << 63;
     const KEPT: usize = 512;
 
@@ -359,7 +360,7 @@ impl CopyMarks {
         StreamMark(Self::BIT | (self.gone + self.kept.len() as u64 - 1))
     }
 
-    /// `None` where it is no mark of the copy stream; the oldest that is kept stands for those that are gone.
+    /// `None` if it is not a mark of the copy stream. For marks that are no longer kept, the oldest kept one.
     fn get(&self, mark: StreamMark) -> Option<(Duration, u64)> {
         let number = (mark.0 & Self::BIT != 0).then_some(mark.0 & !Self::BIT)?;
         let index = usize::try_from(number.saturating_sub(self.gone)).ok()?;
@@ -367,7 +368,7 @@ impl CopyMarks {
     }
 }
 
-/// Page-locked memory as the caching host allocator's source, with the events of the copy stream.
+/// Page-locked memory as the caching host allocator's source, and the copy stream's events.
 struct CpuPinnedSource {
     memory: PinnedMemory,
     copies: Arc<CopyState>,

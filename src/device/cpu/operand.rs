@@ -1,12 +1,12 @@
-//! From operands of kernels to memory: the one place where device addresses become slices.
+//! Maps operands of kernels to memory: the only place where device addresses become slices.
 //!
-//! A kernel first claims every operand through [`Access`], which refuses addresses outside live segments,
-//! misaligned ones, ranges that a copy is still writing and operands that overlap in a way the kernel can't cope
-//! with. What comes out is a [`View`].
+//! A kernel first claims every operand through [`Access`], which refuses addresses outside live segments, misaligned
+//! addresses, ranges that a copy is still writing, and operands that overlap in a way that the kernel does not support.
+//! Each claim returns a [`View`].
 //!
-//! The contract that makes views sound: the arena stays locked while a kernel runs, so that no memory goes away;
-//! no claimed element that is written belongs to another operand, except whole operands in kernels that load an
-//! element (or a row) before they store it; and tasks of one kernel store disjoint elements.
+//! The contract that makes views sound: the arena stays locked while a kernel runs, so that no memory is freed. No
+//! written element of a claim belongs to another operand, except whole operands in kernels that load an element (or a
+//! row) before they store it. Tasks of one kernel store disjoint elements.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -19,9 +19,9 @@ use vramlab_allocator::units::Address;
 /// Why a kernel did not run.
 #[derive(Debug)]
 pub(crate) enum KernelRefusal {
-    /// Its operands don't fit together, or lie nowhere.
+    /// Its operands don't match, or lie outside of live memory.
     Operands(String),
-    /// There is no memory for what it keeps beside them.
+    /// There is no memory for the scratch that it needs besides its operands.
     Memory(HostMemoryRefused),
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn require(condition: bool, why: impl FnOnce() -> String) -> KernelRe
     if condition { Ok(()) } else { Err(KernelRefusal::Operands(why())) }
 }
 
-/// A type whose every bit pattern is a value, as it lies in device memory.
+/// A type for which every bit pattern is valid, as elements in device memory.
 ///
 /// # Safety
 /// Implementors have no padding and no invalid bit patterns.
@@ -78,7 +78,7 @@ unsafe impl Send for View<'_> {}
 unsafe impl Sync for View<'_> {}
 
 impl<'a> View<'a> {
-    /// `len` elements of the processor's own memory.
+    /// A view of `len` elements in the processor's own memory.
     pub(crate) fn over(buffer: &'a mut [u64], dtype: DType, len: usize) -> Self {
         assert!(dtype.bytes(len).get() <= 8 * buffer.len() as u64, "a buffer too short for {len} elements");
         Self { start: buffer.as_mut_ptr().cast(), dtype, len, arena: PhantomData }
@@ -94,7 +94,7 @@ impl View<'_> {
         self.len
     }
 
-    /// `len` of its elements from `start` on.
+    /// A view of `len` of its elements, starting at `start`.
     pub(crate) fn part(&self, start: usize, len: usize) -> Self {
         assert!(start <= self.len && len <= self.len - start, "{start}+{len} of {}", self.len);
         // SAFETY: `start` is at most `len`, and all `len` elements lie in one mapping.
@@ -102,7 +102,7 @@ impl View<'_> {
         Self { start: first, len, ..*self }
     }
 
-    /// True when both start at the same element: in a kernel's views, which share all elements or none.
+    /// True if both start at the same element. The views of one kernel share all elements or none.
     pub(crate) fn is(&self, other: &Self) -> bool {
         self.start == other.start
     }
@@ -119,14 +119,14 @@ impl View<'_> {
         unsafe { self.start.cast::<T>().add(start) }
     }
 
-    /// `n` elements from `start`.
+    /// A slice of `n` elements from `start`.
     #[inline(always)]
     pub(crate) fn slice<T: Element>(&self, start: usize, n: usize) -> &[T] {
         // SAFETY: claimed, aligned and in bounds; no task stores to these elements meanwhile (module contract).
         unsafe { std::slice::from_raw_parts(self.pointer(start, n), n) }
     }
 
-    /// `n` elements from `start`, to store to.
+    /// A mutable slice of `n` elements from `start`.
     #[inline(always)]
     #[expect(clippy::mut_from_ref, reason = "tasks of a kernel share a view and store disjoint elements of it")]
     pub(crate) fn slice_mut<T: Element>(&self, start: usize, n: usize) -> &mut [T] {
@@ -135,7 +135,7 @@ impl View<'_> {
     }
 }
 
-/// What an operand occupies: up to four dimensions of (size, stride in elements).
+/// The elements that an operand occupies: up to four dimensions of (size, stride in elements).
 #[derive(Clone, Copy)]
 struct Claim {
     start: u64,
@@ -145,16 +145,16 @@ struct Claim {
     written: bool,
 }
 
-/// What a kernel may do with operands that share memory.
+/// Whether a kernel's operands may share memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sharing {
     /// An output may be the same operand as an input: elements are loaded before they are stored.
     InPlace,
-    /// Outputs share nothing with any other operand.
+    /// Outputs share no memory with any other operand.
     Never,
 }
 
-/// Hands out views of one kernel's operands and sees that they fit together.
+/// Hands out views of one kernel's operands and checks that they are compatible.
 pub(crate) struct Access<'a> {
     arena: &'a Arena,
     sharing: Sharing,
@@ -166,17 +166,17 @@ impl<'a> Access<'a> {
         Self { arena, sharing, claims: Vec::with_capacity(12) }
     }
 
-    /// An operand to be read.
+    /// Claims an operand for reading.
     pub(crate) fn read(&mut self, operand: &Operand) -> KernelResult<View<'a>> {
         self.claim(operand.address, operand.dtype, [(1, 0), (1, 0), (1, 0), (operand.len, 1)], false)
     }
 
-    /// An operand to be written (or read and written).
+    /// Claims an operand for writing (or reading and writing).
     pub(crate) fn write(&mut self, operand: &Operand) -> KernelResult<View<'a>> {
         self.claim(operand.address, operand.dtype, [(1, 0), (1, 0), (1, 0), (operand.len, 1)], true)
     }
 
-    /// A batch of `rows` × `cols` matrices.
+    /// Claims a batch of `rows` × `cols` matrices.
     pub(crate) fn matrix(
         &mut self,
         view: &MatrixView,
@@ -187,7 +187,7 @@ impl<'a> Access<'a> {
         self.claim(view.address, view.dtype, dims, written)
     }
 
-    /// One operand of an attention.
+    /// Claims one operand of an attention.
     pub(crate) fn heads(&mut self, view: &HeadView, shape: &AttentionShape, written: bool) -> KernelResult<View<'a>> {
         let dims = [
             (shape.batch, view.batch_stride),
@@ -198,7 +198,7 @@ impl<'a> Access<'a> {
         self.claim(view.address, view.dtype, dims, written)
     }
 
-    /// Any four dimensions of (size, stride).
+    /// Claims an operand of any four dimensions of (size, stride).
     pub(crate) fn claim(
         &mut self,
         address: Address,
@@ -239,7 +239,7 @@ impl<'a> Access<'a> {
         if same_layout && a.start == b.start {
             return self.sharing == Sharing::Never || (a.written && b.written);
         }
-        // Views interleaved in one buffer, as q, k and v of a packed projection are.
+        // Views interleaved in one buffer, like q, k and v of a packed projection.
         let apart = a.start.abs_diff(b.start);
         !(same_layout && apart.is_multiple_of(a.dtype.size()) && {
             let mut dims = [(2, (apart / a.dtype.size()) as usize); 5];
@@ -249,7 +249,7 @@ impl<'a> Access<'a> {
     }
 }
 
-/// Elements from the first to behind the last one; `None` where that overflows.
+/// The number of elements from the first to the last, inclusive; `None` if that overflows.
 fn extent(dims: &[(usize, usize)]) -> Option<usize> {
     if dims.iter().any(|&(size, _)| size == 0) {
         return Some(0);
@@ -257,7 +257,7 @@ fn extent(dims: &[(usize, usize)]) -> Option<usize> {
     dims.iter().try_fold(1_usize, |end, &(size, stride)| end.checked_add((size - 1).checked_mul(stride)?))
 }
 
-/// True when no two indices reach the same element: each stride steps over everything that smaller ones reach.
+/// True if no two indices reach the same element: each stride exceeds the reach of all smaller ones.
 fn injective<const N: usize>(dims: &[(usize, usize); N]) -> bool {
     let mut dims = *dims;
     dims.sort_unstable_by_key(|&(_, stride)| stride);

@@ -1,10 +1,11 @@
-//! Sums that tasks make apart and that are added in their order, so that results do not depend on threads.
+//! Partial sums that tasks compute separately and that are added in the tasks' order, so that results do not depend on
+//! threads.
 
 use std::sync::{Mutex, PoisonError};
 
 use crate::cpu::real::Real;
 
-/// One row of partial sums for each block, handed to the task of that block.
+/// One row of partial sums per block, handed to that block's task.
 pub(crate) struct SumsOfBlocks<'a, R>(Vec<Mutex<&'a mut [R]>>);
 
 impl<'a, R: Real> SumsOfBlocks<'a, R> {
@@ -17,7 +18,7 @@ impl<'a, R: Real> SumsOfBlocks<'a, R> {
         body(&mut self.0[block].lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// The sum over blocks, in their order.
+    /// The sum over all blocks, in their order.
     pub(crate) fn total(self, blocks: usize) -> &'a mut [R] {
         let mut sums = self.0;
         sums.truncate(blocks);

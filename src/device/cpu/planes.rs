@@ -1,4 +1,4 @@
-//! Images whose channels lie next to each other, for kernels that go plane by plane: these work on copies.
+//! Copies of channels-last images as separate planes, for kernels that process one plane at a time.
 
 use crate::cpu::cores::Cores;
 use crate::cpu::operand::{Element, KernelResult, View};
@@ -7,10 +7,10 @@ use crate::{DType, HostVec};
 /// Bytes of images that are copied at once, unless one image needs more.
 const AT_ONCE: usize = 8 * 1024 * 1024;
 
-/// Planes of a copy: images, channels, elements of a plane.
+/// The sides of a copy: images, channels, and elements of a plane.
 pub(crate) type Sides = [usize; 3];
 
-/// Memory for a copy of some images, or of all of a weight.
+/// A buffer for planes of some images, or of a whole weight.
 pub(crate) struct ImageBuffer {
     buffer: HostVec<u64>,
     dtype: DType,
@@ -23,13 +23,13 @@ impl ImageBuffer {
         Ok(Self { buffer: cores.vec(bytes.div_ceil(8))?, dtype, sides })
     }
 
-    /// The planes of `images` images, as they are.
+    /// The planes of `images` images, with whatever they contain.
     pub fn planes(&mut self, images: usize) -> View<'_> {
         let [_, channels, area] = self.sides;
         View::over(&mut self.buffer, self.dtype, images * channels * area)
     }
 
-    /// The planes of the images that `pixels` holds.
+    /// The planes of the images in `pixels`.
     pub fn of(&mut self, pixels: &View<'_>) -> View<'_> {
         let [_, channels, area] = self.sides;
         let images = pixels.len() / (channels * area).max(1);
@@ -39,13 +39,13 @@ impl ImageBuffer {
     }
 }
 
-/// Images of operands with these types and sides that are copied at once.
+/// The number of images copied at once, for operands of these types and sides.
 pub(crate) fn at_once<const N: usize>(operands: [(DType, Sides); N]) -> usize {
     let of_image = |(dtype, [_, channels, area]): (DType, Sides)| channels * area * dtype.size() as usize;
     (AT_ONCE / operands.map(of_image).iter().sum::<usize>().max(1)).max(1)
 }
 
-/// The pixels of `images` images of `view` from image `first` on.
+/// The pixels of `images` images of `view`, starting at image `first`.
 pub(crate) fn images_of<'a>(view: &View<'a>, [_, channels, area]: Sides, first: usize, images: usize) -> View<'a> {
     view.part(first * channels * area, images * channels * area)
 }
@@ -60,7 +60,7 @@ pub(crate) fn to_pixels(planes: &View<'_>, pixels: &View<'_>, sides: Sides) {
     transpose(planes, pixels, sides);
 }
 
-/// Exchanges rows and columns of every matrix.
+/// Transposes every matrix.
 fn transpose(from: &View<'_>, to: &View<'_>, sides: Sides) {
     match from.dtype() {
         DType::F64 | DType::I64 => transpose_as::<i64>(from, to, sides),

@@ -4,7 +4,7 @@ use super::arena::Arena;
 use super::cores::Cores;
 use super::operand::{Access, Sharing};
 
-/// The processor's cores, and the memory that its kernels reach.
+/// The processor's cores, and the memory that its kernels can access.
 #[derive(Clone, Copy)]
 pub(crate) struct Processor<'a> {
     pub cores: &'a Cores,
@@ -12,12 +12,12 @@ pub(crate) struct Processor<'a> {
 }
 
 impl<'a> Processor<'a> {
-    /// For a kernel whose results may be an operand that it reads.
+    /// For a kernel whose outputs may be the same operands as its inputs.
     pub fn in_place(&self) -> Access<'a> {
         Access::new(self.arena, Sharing::InPlace)
     }
 
-    /// For a kernel whose operands lie apart.
+    /// For a kernel whose outputs share no memory with other operands.
     pub fn apart(&self) -> Access<'a> {
         Access::new(self.arena, Sharing::Never)
     }

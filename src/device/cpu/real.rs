@@ -1,4 +1,4 @@
-//! The types that arithmetic happens in, and their conversions from and to the types of storage.
+//! The types in which arithmetic happens, and conversions between them and the types of storage.
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
@@ -15,8 +15,9 @@ use pulp::Simd;
 use super::operand::{Element, View};
 use crate::{DType, HostVec, Plain, from_e4m3, from_e5m2, to_e4m3, to_e5m2};
 
-/// A product of matrices `dst = alpha·dst + beta·lhs·rhs`: rows, columns and terms; pointer, column stride and row stride of the
-/// result, whether it is read, and of both factors; alpha, beta; three flags for complex numbers; threads.
+/// A matrix product `dst = alpha·dst + beta·lhs·rhs`. Parameters: rows, columns and terms; pointer, column stride and
+/// row stride of the result, whether it is read, and the same strides and pointers of both factors; alpha and beta;
+/// three flags for complex numbers; threads.
 type GemmFunction<T> = unsafe fn(
     usize,
     usize,
@@ -62,17 +63,17 @@ pub(crate) trait Real:
     + Sum
     + Element
 {
-    /// How such elements are stored without conversion.
+    /// The storage type that needs no conversion.
     const DTYPE: DType;
     const ZERO: Self;
     const ONE: Self;
     const NEG_INFINITY: Self;
 
-    /// As many elements as a vector register of `S` holds.
+    /// A vector register of `S`, filled with elements.
     type Vector<S: Simd>: Copy;
 
     fn splat<S: Simd>(simd: S, value: Self) -> Self::Vector<S>;
-    /// a·b + c, fused where the processor has that.
+    /// a·b + c, fused if the processor supports that.
     fn multiply_add<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>, c: Self::Vector<S>) -> Self::Vector<S>;
     /// The sum of a vector's elements.
     fn sum_lanes<S: Simd>(simd: S, vector: Self::Vector<S>) -> Self;
@@ -90,7 +91,7 @@ pub(crate) trait Real:
 
     fn is_nan(self) -> bool;
 
-    /// The larger one; NaN wins, as in PyTorch.
+    /// The larger one; NaN if either is NaN, as in PyTorch.
     #[inline(always)]
     fn maximum(self, other: Self) -> Self {
         if other > self || other.is_nan() { other } else { self }
@@ -116,21 +117,21 @@ pub(crate) trait Real:
         }
     }
 
-    /// [`Real::load`] from another type. A function of its own: with a loop for each type in each kernel, conversions were
-    /// most of this crate's code.
+    /// [`Real::load`] from another type. It is a separate function, because with a loop for each type in each kernel
+    /// conversions were most of this crate's code.
     fn load_converted(from: &View<'_>, start: usize, out: &mut [Self]);
 
     /// [`Real::store`] as another type; see [`Real::load_converted`].
     fn store_converted(to: &View<'_>, start: usize, values: &[Self]);
 
-    /// The product of matrices for this processor.
+    /// The matrix product for this processor.
     fn gemm() -> GemmFunction<Self>;
 
     /// Scratch that this thread keeps between kernels.
     fn scratch() -> &'static LocalKey<RefCell<Vec<HostVec<Self>>>>;
 }
 
-/// `n` elements of `view` from `start`: where they lie if they are stored as `R`, converted into `buffer` otherwise.
+/// `n` elements of `view` from `start`: in place if they are stored as `R`, otherwise converted into `buffer`.
 #[inline(always)]
 pub(crate) fn elements<'a, R: Real>(view: &'a View<'_>, start: usize, buffer: &'a mut [R]) -> &'a [R] {
     if view.dtype() == R::DTYPE {
@@ -140,7 +141,7 @@ pub(crate) fn elements<'a, R: Real>(view: &'a View<'_>, start: usize, buffer: &'
     buffer
 }
 
-/// Sum in sixteen interleaved lanes: vectorises, and the order depends on nothing but the length.
+/// A sum in sixteen interleaved lanes. It vectorises, and its order depends only on the length.
 #[inline(always)]
 pub(crate) fn sum_by<R: Real>(n: usize, term: impl Fn(usize) -> R) -> R {
     const LANES: usize = 16;
@@ -167,7 +168,7 @@ pub(crate) fn sum_by<R: Real>(n: usize, term: impl Fn(usize) -> R) -> R {
     lanes[0]
 }
 
-/// The largest element, NaN if there is one.
+/// The largest element, or NaN if there is one.
 #[inline(always)]
 pub(crate) fn max_of<R: Real>(values: &[R]) -> R {
     const LANES: usize = 16;
@@ -185,8 +186,8 @@ pub(crate) fn max_of<R: Real>(values: &[R]) -> R {
     max
 }
 
-/// e^x to about one unit in the last place, in a form that vectorises: x = n·ln 2 + r with |r| ≤ ½ ln 2, the
-/// Taylor series of e^r up to r⁷, and 2^n put together from two exponents so that subnormal results are right.
+/// e^x to about one unit in the last place, in a form that vectorises: x = n·ln 2 + r with |r| ≤ ½ ln 2, the Taylor
+/// series of e^r up to r⁷, and 2^n assembled from two exponents so that subnormal results are right.
 #[inline(always)]
 fn exp_f32(x: f32) -> f32 {
     const ROUND: f32 = 12_582_912.0; // 1.5 · 2²³: adding it rounds to an integer
@@ -196,7 +197,7 @@ fn exp_f32(x: f32) -> f32 {
     let inside = if inside < -104.0 { -104.0 } else { inside };
     let n = (inside * std::f32::consts::LOG2_E + ROUND) - ROUND;
     let r = (inside - n * LN2_HIGH) - n * LN2_LOW;
-    // Written out: as a loop over coefficients it would keep the loop around it from vectorising.
+    // Unrolled by hand: a loop over coefficients would keep the loop around it from vectorising.
     let series = 1.0 / 720.0 + r * (1.0 / 5040.0);
     let series = 1.0 / 24.0 + r * (1.0 / 120.0 + r * series);
     let series = 1.0 + r * (1.0 + r * (0.5 + r * (1.0 / 6.0 + r * series)));
@@ -207,7 +208,7 @@ fn exp_f32(x: f32) -> f32 {
     series * power(half) * power(n - half)
 }
 
-/// tanh: a continued fraction near zero, where 1 − 2/(e^2x + 1) would cancel, and that formula beyond.
+/// tanh: a continued fraction near zero, where 1 − 2/(e^2x + 1) would cancel, and that formula elsewhere.
 #[inline(always)]
 fn tanh_f32(x: f32) -> f32 {
     let z = x * x;
@@ -216,12 +217,13 @@ fn tanh_f32(x: f32) -> f32 {
     if z < 0.36 { near } else { far.copysign(x) }
 }
 
-/// erf: x + x·P(x²) near zero, 1 − e^P(|x|) beyond, with polynomials fitted for the least relative error of the result.
+/// erf: x + x·P(x²) near zero, 1 − e^P(|x|) elsewhere, with polynomials fitted for the least relative error of the
+/// result.
 #[inline(always)]
 fn erf_f32(x: f32) -> f32 {
     const END: f32 = 4.0; // the next value to 1 is 6e-8 away, erfc(4) is 1.5e-8
     let z = x * x;
-    // Written out, as in `exp_f32`.
+    // Unrolled by hand, as in `exp_f32`.
     let series = -8.010_597_7e-4 + z * 7.855_119e-5;
     let series = 0.112_835_86 + z * (-2.685_384e-2 + z * (5.188_377_6e-3 + z * series));
     let near = x + x * (0.128_379_17 + z * (-0.376_126_26 + z * series));
@@ -451,7 +453,7 @@ impl Real for f64 {
             DType::I64 => convert_from(values, to.slice_mut::<i64>(start, n), |x| x as i64),
             DType::I32 => convert_from(values, to.slice_mut::<i32>(start, n), |x| x as i32),
             DType::U8 => convert_from(values, to.slice_mut::<u8>(start, n), |x| x as u8),
-            // PyTorch has no way from f64 but through f32.
+            // PyTorch converts f64 only via f32.
             DType::E4M3 => convert_from(values, to.slice_mut::<u8>(start, n), |x| to_e4m3(x as f32)),
             DType::E5M2 => convert_from(values, to.slice_mut::<u8>(start, n), |x| to_e5m2(x as f32)),
         }

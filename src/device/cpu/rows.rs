@@ -1,4 +1,4 @@
-//! Rows of an operand, one after the other.
+//! Rows of an operand, one after another.
 
 use super::tasks::estimate;
 use crate::Operand;
@@ -9,7 +9,7 @@ use crate::cpu::real::Real;
 /// Elements that one task handles, at least one row.
 const TASK: usize = 8 * 1024;
 
-/// Rows of `cols` in `operand`.
+/// The number of rows of `cols` elements in `operand`.
 pub(crate) fn rows_of(operand: &Operand, cols: usize) -> KernelResult<usize> {
     require(cols > 0 && operand.len.is_multiple_of(cols), || {
         format!("{} elements are no whole number of rows of {cols}", operand.len)
@@ -17,7 +17,7 @@ pub(crate) fn rows_of(operand: &Operand, cols: usize) -> KernelResult<usize> {
     Ok(operand.len / cols)
 }
 
-/// Calls `body` with each row number and `scratch` elements of scratch, in parallel where that pays at `nanos` an
+/// Calls `body` with each row number and `scratch` elements of scratch, in parallel if that is worth it at `nanos` per
 /// element.
 #[inline(always)]
 pub(crate) fn for_rows<R: Real>(

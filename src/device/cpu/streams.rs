@@ -1,4 +1,4 @@
-//! Which streams the processor has.
+//! The processor's streams.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,10 +7,10 @@ use super::copies::CopyState;
 use vramlab_allocator::EventToken;
 use vramlab_allocator::units::StreamId;
 
-/// The handle of the copy stream, as a PyTorch trace would show a stream of its pool.
+/// The handle of the copy stream, as a PyTorch trace would show a stream from its pool.
 pub(crate) const COPY_STREAM: StreamId = StreamId(1);
 
-/// The streams beside the compute stream: their handles count up from that of the copy stream.
+/// The streams besides the compute stream. Their handles count up from the copy stream's.
 #[derive(Clone, Debug)]
 pub(crate) struct StreamHandles(Arc<AtomicU64>);
 
@@ -27,8 +27,8 @@ impl StreamHandles {
         stream.0 <= self.0.load(Ordering::Relaxed)
     }
 
-    /// The copies that work given to `stream` so far comes after, as the allocator asks for it. Training asks for streams
-    /// only that the device has; any other one comes after all copies.
+    /// The copies that precede the work submitted to `stream` so far, as the allocator's event token. Training uses
+    /// only streams of the device; a token of any other stream waits for all copies.
     pub fn token(&self, stream: StreamId, copies: &CopyState) -> EventToken {
         debug_assert!(self.has(stream), "the allocator is asked for streams that the device has");
         EventToken(if stream == COPY_STREAM || !self.has(stream) { copies.submitted() } else { 0 })

@@ -1,4 +1,4 @@
-//! How work is cut into tasks.
+//! How work is divided into tasks.
 
 /// Elements that one task of a flat kernel handles.
 pub(crate) const TASK: usize = 16 * 1024;

@@ -4,7 +4,7 @@
 use crate::cpu::cores::Cores;
 use crate::cpu::real::Real;
 
-/// Rows and columns of the part of a product that is summed in registers.
+/// Rows and columns of the part of a product that is accumulated in registers.
 pub(crate) const TILE: usize = 8;
 
 /// `n` rounded up to whole tiles.
@@ -12,12 +12,12 @@ pub(crate) const fn padded(n: usize) -> usize {
     n.next_multiple_of(TILE)
 }
 
-/// What becomes of the eight rows of a product.
+/// How the eight rows of a product are stored.
 #[derive(Clone, Copy)]
 pub(crate) enum Store {
-    /// They replace what was there.
+    /// They overwrite the previous contents.
     Replace,
-    /// They are added to it.
+    /// They are added to the previous contents.
     Add,
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn rows<R: Real>(
     cores.dispatch(TileOperands { n, k, alpha, a, transposed: false, b, c, store });
 }
 
-/// [`rows`] with the transpose of `a`, which has `k` rows at `a_stride` of which the first eight columns count.
+/// [`rows`] with the transpose of `a`, which has `k` rows at `a_stride`; only the first eight columns are used.
 pub(crate) fn rows_of_transposed<R: Real>(
     cores: &Cores,
     [n, k]: [usize; 2],
@@ -48,8 +48,8 @@ pub(crate) fn rows_of_transposed<R: Real>(
     cores.dispatch(TileOperands { n, k, alpha, a, transposed: true, b, c, store });
 }
 
-/// The operands of [`rows`]. Vectors are explicit here: left to itself the compiler cuts the sums into odd parts and
-/// keeps half of them in memory.
+/// The operands of [`rows`]. Vectors are explicit here, because the compiler alone divides the sums badly and keeps
+/// half of them in memory.
 struct TileOperands<'a, R> {
     n: usize,
     k: usize,
@@ -89,7 +89,7 @@ impl<R: Real> pulp::WithSimd for TileOperands<'_, R> {
 }
 
 impl<R: Real> TileOperands<'_, R> {
-    /// All columns, a vector at a time; `factor(p, i)` is what row i takes of row p of `b`.
+    /// Computes all columns, a vector at a time; `factor(p, i)` is row i's factor for row p of `b`.
     #[inline(always)]
     fn columns<S: pulp::Simd>(&mut self, simd: S, factor: impl Fn(usize, usize) -> R) {
         let lanes = size_of::<R::Vector<S>>() / size_of::<R>();
@@ -117,7 +117,7 @@ impl<R: Real> TileOperands<'_, R> {
     }
 }
 
-/// Writes the transpose of `from`, of whole tiles at `from_stride`, to rows of `to` at `to_stride`.
+/// Writes the transpose of `from`, which consists of whole tiles at `from_stride`, to rows of `to` at `to_stride`.
 #[inline(always)]
 pub(crate) fn transpose<R: Real>(from: &[R], from_stride: usize, to: &mut [R], to_stride: usize) {
     for (row, lines) in from.chunks_exact(TILE * from_stride).enumerate() {

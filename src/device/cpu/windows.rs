@@ -1,8 +1,8 @@
-//! Where windows meet a line of elements.
+//! Strided access to a line of elements, for windows that may extend beyond it.
 
 use crate::cpu::real::Real;
 
-/// How many elements `stride` apart from `start` on lie before 0, and where the next one is.
+/// How many positions from `start` in steps of `stride` lie before 0, and the next position.
 pub(crate) const fn lead(start: isize, stride: usize) -> (usize, usize) {
     if start >= 0 {
         return (0, start.unsigned_abs());
@@ -12,12 +12,12 @@ pub(crate) const fn lead(start: isize, stride: usize) -> (usize, usize) {
     (skip, skip * stride - before)
 }
 
-/// Every `stride`-th element of `from`, as many as there are and fit.
+/// Copies every `stride`-th element of `from`, as far as both slices reach.
 #[inline(always)]
 pub(crate) fn every<R: Real>(stride: usize, from: &[R], to: &mut [R]) {
     #[inline(always)]
     fn pick<R: Real, const STRIDE: usize>(from: &[R], to: &mut [R]) {
-        // Whole chunks apart from the last one: that vectorises.
+        // All chunks except the last are whole, so that this vectorises.
         let (whole, rest) = from.as_chunks::<STRIDE>();
         to.iter_mut().zip(whole).for_each(|(to, from)| *to = from[0]);
         if let (Some(to), Some(&from)) = (to.get_mut(whole.len()), rest.first()) {
@@ -35,8 +35,8 @@ pub(crate) fn every<R: Real>(stride: usize, from: &[R], to: &mut [R]) {
     }
 }
 
-/// Calls `put` with every `stride`-th element of `to`, the first one included, and the elements of `from`, as far as both
-/// go.
+/// Calls `put` with every `stride`-th element of `to`, starting with the first, and the elements of `from`, as far as
+/// both slices reach.
 #[inline(always)]
 pub(crate) fn onto_every<R: Real>(stride: usize, from: &[R], to: &mut [R], put: impl Fn(&mut R, R)) {
     #[inline(always)]

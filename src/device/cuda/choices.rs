@@ -1,4 +1,4 @@
-//! What was the fastest, on disk: a line for each thing that was timed.
+//! The fastest choices, on disk: one line for each.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -9,16 +9,16 @@ use std::sync::{Mutex, PoisonError};
 
 use super::cache;
 
-/// Ranks of one process have their choices in one file.
+/// Ranks of one process share a file of choices.
 static WRITING: Mutex<()> = Mutex::new(());
 
-/// Choices of one device and library version, each of so many words.
+/// Choices for one device and library version, each as `WORDS` words.
 pub(crate) struct Choices<const WORDS: usize> {
     path: Option<PathBuf>,
     known: HashMap<u64, [u64; WORDS]>,
 }
 
-/// What stands for a value: the same in every run of one build.
+/// A number that represents a value, the same in every run of one build.
 pub(crate) fn fingerprint(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);
@@ -26,7 +26,7 @@ pub(crate) fn fingerprint(value: &impl Hash) -> u64 {
 }
 
 impl<const WORDS: usize> Choices<WORDS> {
-    /// Reads what earlier runs chose of one `kind`. Lines that can't be read are choices not made.
+    /// Reads the choices of one `kind` from earlier runs. Unreadable lines are ignored.
     pub fn open(kind: &str, device: &str, version: &str) -> Self {
         let name: String = device.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         let path = cache::cache_folder().map(|folder| folder.join(format!("{kind}-{name}-{version}.txt")));
@@ -38,7 +38,7 @@ impl<const WORDS: usize> Choices<WORDS> {
         self.known.get(&fingerprint(key)).copied()
     }
 
-    /// Remembers a choice, here and on disk, beside those that other ranks have kept there meanwhile.
+    /// Stores a choice in memory and on disk, together with choices that other ranks have stored there meanwhile.
     pub fn keep(&mut self, key: &impl Hash, choice: [u64; WORDS]) {
         self.known.insert(fingerprint(key), choice);
         let Some(path) = &self.path else { return };
@@ -60,7 +60,7 @@ impl<const WORDS: usize> Choices<WORDS> {
     }
 }
 
-/// Choices on disk.
+/// Reads the choices on disk.
 fn read<const WORDS: usize>(path: &Path) -> HashMap<u64, [u64; WORDS]> {
     fs::read_to_string(path).unwrap_or_default().lines().filter_map(parse).collect()
 }

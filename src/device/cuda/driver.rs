@@ -1,4 +1,4 @@
-//! The driver's calls that the device makes, as safe functions on handles that only this module makes.
+//! The driver's calls that the device uses, as safe functions on handles that only this module creates.
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_void};
@@ -11,12 +11,12 @@ use super::grid::Grid;
 use crate::process::Inside;
 use vramlab_allocator::units::{Address, Bytes};
 
-/// The driver refused.
+/// The driver refused a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DriverFailure(DriverError);
 
 impl DriverFailure {
-    /// Nothing works on this device any more, whatever is asked of it.
+    /// True if the device is lost, so that every further call fails.
     pub fn lost(self) -> bool {
         use sys::CUresult as Code;
         matches!(
@@ -64,7 +64,7 @@ impl fmt::Display for DriverFailure {
 
 impl std::error::Error for DriverFailure {}
 
-/// A stream of the present context. Its maker destroys it when nothing is launched on it any more.
+/// A stream of the current context. Its creator destroys it when nothing is launched on it any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stream(sys::CUstream);
 
@@ -81,17 +81,17 @@ impl Stream {
     }
 
     pub fn synchronize(self) -> Result<(), DriverFailure> {
-        // SAFETY: whoever has the stream has not destroyed it.
+        // SAFETY: the holder of the stream has not destroyed it.
         Ok(unsafe { result::stream::synchronize(self.0) }?)
     }
 
-    /// Ends it, after what was launched on it. No copy of the handle may be used after that.
+    /// Destroys the stream after its work has ended. No copy of the handle may be used after that.
     pub fn destroy(self) {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller guarantees it.
         let _ = unsafe { result::stream::destroy(self.0) };
     }
 
-    /// Later work waits for `event`; the host does not.
+    /// Makes later work wait for `event`; the host does not wait.
     pub fn wait(self, event: &Event) -> Result<(), DriverFailure> {
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
         // SAFETY: both are alive.
@@ -99,7 +99,7 @@ impl Stream {
     }
 }
 
-/// An event; it can be recorded again once nobody asks for what it marked.
+/// An event. It can be recorded again once its last mark is no longer needed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Event(sys::CUevent);
 
@@ -107,7 +107,7 @@ pub(crate) struct Event(sys::CUevent);
 unsafe impl Send for Event {}
 
 impl Event {
-    /// With `timing`, [`Event::since`] works; without, recording costs less.
+    /// Creates an event. [`Event::since`] only works with `timing`; without it, recording costs less.
     pub fn new(timing: bool) -> Result<Self, DriverFailure> {
         let flags =
             if timing { sys::CUevent_flags::CU_EVENT_DEFAULT } else { sys::CUevent_flags::CU_EVENT_DISABLE_TIMING };
@@ -119,7 +119,7 @@ impl Event {
         Ok(unsafe { result::event::record(self.0, stream.0) }?)
     }
 
-    /// What was before it is done.
+    /// True if all work before the event is done.
     pub fn is_done(&self) -> Result<bool, DriverFailure> {
         // SAFETY: the event is alive.
         match unsafe { result::event::query(self.0) } {
@@ -134,7 +134,7 @@ impl Event {
         Ok(unsafe { result::event::synchronize(self.0) }?)
     }
 
-    /// Milliseconds of device time from `earlier`; both have been reached.
+    /// Milliseconds of device time since `earlier`. Both events must have been reached.
     pub fn since(&self, earlier: &Self) -> Result<f32, DriverFailure> {
         // SAFETY: both are alive.
         Ok(unsafe { result::event::elapsed(earlier.0, self.0) }?)
@@ -143,7 +143,7 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // SAFETY: the event is alive and not used again; the driver keeps what is under way.
+        // SAFETY: the event is alive and not used again; the driver keeps it while work on it is in progress.
         let _ = unsafe { result::event::destroy(self.0) };
     }
 }
@@ -158,19 +158,20 @@ pub(crate) struct Module(sys::CUmodule);
 
 impl Drop for Module {
     fn drop(&mut self) {
-        // SAFETY: the module is loaded; whoever holds its functions goes with it. The driver waits for running kernels.
+        // SAFETY: the module is loaded; the holder of its functions is dropped with it. The driver waits for running
+        // kernels.
         let _ = unsafe { result::module::unload(self.0) };
     }
 }
 
 impl Module {
-    /// Loads machine code for the present device.
+    /// Loads machine code for the current device.
     pub fn load(image: &[u8]) -> Result<Self, DriverFailure> {
         // SAFETY: the driver reads the image's own length and checks it; it is copied.
         Ok(Self(unsafe { result::module::load_data(image.as_ptr().cast()) }?))
     }
 
-    /// The kernel of that name; `None` where this module has none.
+    /// The kernel of that name; `None` if this module does not contain it.
     pub fn function(&self, name: &str) -> Result<Option<Function>, DriverFailure> {
         let Ok(name) = CString::new(name) else { return Ok(None) };
         // SAFETY: the module is loaded.
@@ -183,7 +184,7 @@ impl Module {
 }
 
 impl Function {
-    /// Lets blocks of it have up to `bytes` of dynamic shared memory.
+    /// Permits blocks of the function up to `bytes` of dynamic shared memory.
     pub fn permit_shared(self, bytes: u32) -> Result<(), DriverFailure> {
         let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         // SAFETY: the function is loaded.
@@ -192,7 +193,7 @@ impl Function {
     }
 }
 
-/// Launches `function`. `arguments` points to one value for each of its parameters, of its size at least.
+/// Launches `function`. `arguments` points to one value for each of its parameters, at least of the parameter's size.
 pub(crate) fn launch(
     function: Function,
     grid: Grid,
@@ -200,21 +201,21 @@ pub(crate) fn launch(
     arguments: &mut [*mut c_void],
 ) -> Result<(), DriverFailure> {
     let [x, y, z] = grid.blocks;
-    // SAFETY: the module is loaded as long as `Modules` hands its functions out; the driver copies the arguments before it returns. That the pointers among them
-    // are of live blocks is what `Device::launch` asks of its caller.
+    // SAFETY: the module stays loaded as long as `Modules` hands out its functions; the driver copies the arguments
+    // before it returns. The caller of `Device::launch` guarantees that the pointers among them are of live blocks.
     let launched =
         unsafe { result::launch_kernel(function.0, (x, y, z), (grid.threads, 1, 1), grid.shared, stream.0, arguments) };
     Ok(launched?)
 }
 
-/// Takes device memory (cuMemAlloc).
+/// Allocates device memory (cuMemAlloc).
 pub(crate) fn allocate(bytes: Bytes) -> Result<Address, DriverFailure> {
     // SAFETY: a context is current.
     let address = unsafe { result::malloc_sync(usize::try_from(bytes.get()).unwrap_or(usize::MAX)) }?;
     Ok(Address(address))
 }
 
-/// Gives back what [`allocate`] gave.
+/// Frees memory from [`allocate`].
 pub(crate) fn free(address: Address) -> Result<(), DriverFailure> {
     // SAFETY: the address came from `allocate`; the driver waits for kernels that use it.
     Ok(unsafe { result::free_sync(address.0) }?)
@@ -226,20 +227,20 @@ pub(crate) fn memory() -> Result<(Bytes, Bytes), DriverFailure> {
     Ok((Bytes(free as u64), Bytes(total as u64)))
 }
 
-/// Queues a copy to the device. `from` must be page-locked, or the call waits until it has been staged.
+/// Queues a copy to the device. If `from` is not page-locked, the call waits until the copy has been staged.
 pub(crate) fn upload(from: &[u8], to: Address, stream: Stream) -> Result<(), DriverFailure> {
     // SAFETY: the target is a live block of that size, as `Device`'s copies demand; a page-locked source stays as it is
     // until an event tells that the copy is over, as `Device::copy_pinned` demands.
     Ok(unsafe { result::memcpy_htod_async(to.0, from, stream.0) }?)
 }
 
-/// Queues a copy to the host, as [`upload`] the other way.
+/// Queues a copy to the host, the reverse of [`upload`].
 pub(crate) fn download(from: Address, to: &mut [u8], stream: Stream) -> Result<(), DriverFailure> {
     // SAFETY: as for `upload`.
     Ok(unsafe { result::memcpy_dtoh_async(to, from.0, stream.0) }?)
 }
 
-/// Unified memory, not initialised.
+/// Allocates unified memory, not initialised.
 pub(crate) fn take_managed(bytes: Bytes) -> Result<Address, DriverFailure> {
     let size = usize::try_from(bytes.get()).unwrap_or(usize::MAX).max(1);
     // SAFETY: nobody reads it before a kernel or a copy has written it.
@@ -247,13 +248,13 @@ pub(crate) fn take_managed(bytes: Bytes) -> Result<Address, DriverFailure> {
     Ok(Address(taken))
 }
 
-/// Undoes [`take_managed`].
+/// Frees memory from [`take_managed`].
 pub(crate) fn give_managed(address: Address) -> Result<(), DriverFailure> {
     // SAFETY: it was taken by `take_managed`, and no work that reaches it is under way.
     Ok(unsafe { result::free_sync(address.0) }?)
 }
 
-/// Page-locks host memory, so that copies from it do not wait.
+/// Page-locks host memory, so that copies from it do not block.
 pub(crate) fn lock_host(address: Address, bytes: Bytes) -> Result<(), DriverFailure> {
     let start = std::ptr::with_exposed_provenance_mut::<c_void>(usize::try_from(address.0).unwrap_or_default());
     // SAFETY: the pages belong to a mapping of this process that outlives the lock.
@@ -268,7 +269,7 @@ pub(crate) fn unlock_host(address: Address) -> Result<(), DriverFailure> {
     Ok(unsafe { sys::cuMemHostUnregister(start) }.result()?)
 }
 
-/// What the device is.
+/// Properties of the device.
 #[derive(Clone, Debug)]
 pub(crate) struct Properties {
     pub ordinal: u32,
@@ -278,7 +279,7 @@ pub(crate) struct Properties {
     pub multiprocessors: u32,
 }
 
-/// A device's primary context, current on the thread that entered it and there as long as somebody holds this.
+/// A device's primary context, current on the thread that entered it, and retained as long as this value exists.
 #[derive(Debug)]
 pub(crate) struct Context {
     device: sys::CUdevice,
@@ -286,7 +287,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Starts the driver and makes the context of GPU `ordinal` current on this thread.
+    /// Initialises the driver and makes the context of GPU `ordinal` current on this thread.
     pub fn enter(ordinal: u32) -> Result<Self, DriverFailure> {
         let inside = Inside::enter();
         result::init()?;
@@ -300,17 +301,17 @@ impl Context {
     }
 }
 
-// SAFETY: the device's number, which any thread may give back.
+// SAFETY: the device's number, which any thread may release.
 unsafe impl Send for Context {}
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: it was retained once for this value. Handles made in it are gone: they are dropped before.
+        // SAFETY: the context was retained once for this value. Handles created in it were dropped before.
         let _ = unsafe { result::primary_ctx::release(self.device) };
     }
 }
 
-/// What the device of a context is.
+/// The properties of a context's device.
 pub(crate) fn properties(context: &Context, ordinal: u32) -> Result<Properties, DriverFailure> {
     let device = context.device;
     let attribute = |which| -> Result<u32, DriverFailure> {
@@ -328,7 +329,7 @@ pub(crate) fn properties(context: &Context, ordinal: u32) -> Result<Properties, 
     })
 }
 
-/// The UUID of a visible GPU, as NVIDIA's tools write it behind `GPU-`. The driver must be present.
+/// The UUID of a visible GPU, in the form that NVIDIA's tools write after `GPU-`. The driver must be present.
 pub(crate) fn uuid(ordinal: u32) -> Result<String, DriverFailure> {
     result::init()?;
     let device = result::device::get(i32::try_from(ordinal).unwrap_or(i32::MAX))?;
@@ -343,11 +344,11 @@ pub(crate) fn uuid(ordinal: u32) -> Result<String, DriverFailure> {
     Ok(text)
 }
 
-/// A range of device addresses whose pages are backed one by one.
+/// Ranges of device addresses whose pages are mapped one by one.
 pub(crate) mod pages {
     use super::*;
 
-    /// Physical memory of the device, mapped once.
+    /// Physical memory of the device, for one mapping.
     #[derive(Debug)]
     pub struct Page(sys::CUmemGenericAllocationHandle);
 
@@ -372,13 +373,13 @@ pub(crate) mod pages {
         Ok(Address(address))
     }
 
-    /// Gives reserved addresses back.
+    /// Releases reserved addresses.
     pub fn release(address: Address, size: Bytes) -> Result<(), DriverFailure> {
         // SAFETY: the range came from `reserve` and nothing is mapped in it.
         Ok(unsafe { sys::cuMemAddressFree(address.0, length(size)) }.result()?)
     }
 
-    /// Backs `[address, address + size)` with memory that this device may read and write.
+    /// Maps memory to `[address, address + size)` that this device may read and write.
     pub fn map(address: Address, size: Bytes, ordinal: u32) -> Result<Page, DriverFailure> {
         let (mut handle, properties) = (0, properties(ordinal));
         // SAFETY: the driver reads the properties and writes one handle.
@@ -401,9 +402,9 @@ pub(crate) mod pages {
         Ok(page)
     }
 
-    /// Takes the memory away again.
+    /// Unmaps the memory.
     pub fn unmap(address: Address, size: Bytes) -> Result<(), DriverFailure> {
-        // SAFETY: the range is mapped as a whole page and its users are done: the caller has waited for them.
+        // SAFETY: the range is mapped as a whole page, and the caller has waited for all work that uses it.
         Ok(unsafe { sys::cuMemUnmap(address.0, length(size)) }.result()?)
     }
 

@@ -1,4 +1,4 @@
-//! Streams and the events recorded on them, named by numbers that are never used again.
+//! Streams and the events recorded on them, identified by numbers that are never reused.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,15 +7,16 @@ use std::time::Duration;
 use super::driver::{Context, DriverFailure, Event, Stream};
 use vramlab_allocator::units::StreamId;
 
-/// The stream of copies that run beside the compute stream, as PyTorch's traces would show one of its pool.
+/// The stream of copies that run concurrently with the compute stream, as PyTorch's traces would show a stream of its
+/// pool.
 pub(super) const COPY_STREAM: StreamId = StreamId(1);
 
-/// The streams of a device, shared by whoever records events.
+/// The streams of a device, shared by everything that records events.
 #[derive(Clone)]
 pub(super) struct SharedStreams(Arc<Mutex<Streams>>);
 
 impl SharedStreams {
-    /// The compute stream and the copy stream of `context`, which stays as long as they do.
+    /// The compute stream and the copy stream of `context`, which is kept as long as the streams.
     pub fn new(context: Context) -> Result<Self, DriverFailure> {
         Ok(Self(Arc::new(Mutex::new(Streams::new(context)?))))
     }
@@ -25,25 +26,25 @@ impl SharedStreams {
     }
 }
 
-/// Marks that are kept, of all streams together.
+/// The number of marks kept, for all streams together.
 const MARKS: usize = 2048;
 
 /// Work is done in order on each stream, so events end in the order of their recording.
 pub(super) struct Streams {
     lanes: BTreeMap<StreamId, Lane>,
     next: u64,
-    /// Events that marked something that is over.
+    /// Events for reuse, whose marks were reached.
     spare: Vec<Event>,
-    /// Events with times, used in turn.
+    /// Timed events, reused in turn.
     marks: Vec<Event>,
     marked: u64,
-    /// Goes last: everything that belongs to a device is dropped before its streams are.
+    /// Dropped last: everything that belongs to a device is dropped before its streams.
     _context: Context,
 }
 
 struct Lane {
     stream: Stream,
-    /// Recorded and not known to be reached: number and event.
+    /// Recorded events that are not known to be reached, with their numbers.
     pending: VecDeque<(u64, Event)>,
 }
 
@@ -67,25 +68,25 @@ impl Streams {
         Ok(Self { lanes, next: 1, spare: Vec::new(), marks: Vec::new(), marked: 0, _context: context })
     }
 
-    /// One more stream.
+    /// Opens another stream.
     pub fn open(&mut self) -> Result<StreamId, DriverFailure> {
         let stream = StreamId(self.lanes.last_key_value().map_or(0, |(last, _)| last.0) + 1);
         self.lanes.insert(stream, Lane::new()?);
         Ok(stream)
     }
 
-    /// Whether there is such a stream.
+    /// True if the stream exists.
     pub fn has(&self, stream: StreamId) -> bool {
         self.lanes.contains_key(&stream)
     }
 
-    /// The driver's stream; `None` where there is no such.
+    /// The driver's stream; `None` if it does not exist.
     pub fn stream(&self, stream: StreamId) -> Option<Stream> {
         Some(self.lanes.get(&stream)?.stream)
     }
 
-    /// Marks the present end of `stream`; `None` where there is no such. Where the driver refuses, the mark is one that has
-    /// been reached: the failure shows at the next launch.
+    /// Marks the current end of `stream`; `None` if it does not exist. If the driver refuses, the returned mark is one
+    /// that was already reached: the next launch reports the failure.
     pub fn record(&mut self, stream: StreamId) -> Option<u64> {
         let lane = self.lanes.get_mut(&stream)?;
         let event = self.spare.pop().map_or_else(|| Event::new(false), Ok);
@@ -99,8 +100,8 @@ impl Streams {
         Some(number)
     }
 
-    /// The same for the allocator, whose interface has no refusal: training asks it for streams only that the device has.
-    /// For any other, all work has ended when this returns.
+    /// The same for the allocator, whose interface can't refuse. Training requests only streams of the device. For any
+    /// other stream, all work has ended when this returns.
     pub fn record_for_allocator(&mut self, stream: StreamId) -> u64 {
         self.record(stream).unwrap_or_else(|| {
             debug_assert!(false, "the allocator is asked for streams that the device has");
@@ -128,7 +129,7 @@ impl Streams {
         })
     }
 
-    /// Lets later work of `stream` wait; `None` where there is no such.
+    /// Makes later work of `stream` wait; `None` if the stream does not exist.
     pub fn wait(&mut self, stream: StreamId, number: u64) -> Option<()> {
         let target = self.stream(stream)?;
         if let Some(event) = self.find(number) {
@@ -137,14 +138,14 @@ impl Streams {
         Some(())
     }
 
-    /// Lets this thread wait.
+    /// Makes this thread wait.
     pub fn wait_on_host(&mut self, number: u64) {
         if let Some(event) = self.find(number) {
             let _ = event.synchronize();
         }
     }
 
-    /// Marks the present end of `stream` for [`Streams::between`]; `None` where there is no such.
+    /// Marks the current end of `stream` for [`Streams::between`]; `None` if the stream does not exist.
     pub fn mark(&mut self, stream: StreamId) -> Option<u64> {
         let target = self.stream(stream)?;
         let number = self.marked;
@@ -164,16 +165,16 @@ impl Streams {
         self.marks.get(usize::try_from(number % MARKS as u64).ok()?).filter(|_| kept)
     }
 
-    /// Time between two marks; none where they are not kept any more.
+    /// Time between two marks, or zero if they are no longer kept.
     pub fn between(&self, from: u64, to: u64) -> Duration {
         let (Some(from), Some(to)) = (self.timed(from), self.timed(to)) else { return Duration::ZERO };
-        // Marks of two streams may be reached in any order.
+        // Marks of two streams may be reached in either order.
         let reached = from.synchronize().and_then(|()| to.synchronize());
         let elapsed = reached.and_then(|()| to.since(from)).unwrap_or_default();
         Duration::from_secs_f32(elapsed.max(0.0) / 1e3)
     }
 
-    /// Waits for the compute stream; says what the driver says.
+    /// Waits for the compute stream and returns the driver's error, if any.
     pub fn check(&self) -> Result<(), DriverFailure> {
         self.stream(StreamId::DEFAULT).map_or(Ok(()), Stream::synchronize)
     }

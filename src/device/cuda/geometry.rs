@@ -1,8 +1,8 @@
-//! The shape of a convolution as kernels take it.
+//! The shape of a convolution, as kernels receive it.
 
 use crate::{ConvShape, ImageLayout};
 
-/// Eleven numbers, in the order of their structure.
+/// Eleven numbers, in the order of the kernels' structure.
 pub(crate) fn geometry(shape: &ConvShape) -> [usize; 11] {
     [
         shape.batch,

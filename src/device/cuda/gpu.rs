@@ -1,4 +1,4 @@
-//! What one open GPU consists of.
+//! The parts of one open GPU.
 
 use super::blas::Blas;
 use super::convolution::Convolutions;
@@ -8,15 +8,15 @@ use super::modules::Modules;
 use super::scratch::Scratch;
 use crate::MatrixPrecision;
 
-/// An open GPU: everything but its memory and its streams.
+/// An open GPU, except for its memory and its streams.
 pub(crate) struct Gpu {
     pub properties: Properties,
     pub modules: Modules,
     pub scratch: Scratch,
     pub blas: Blas,
-    /// Refers to cuDNN's handle, which goes after it.
+    /// Refers to cuDNN's handle, which is dropped after it.
     pub convolutions: Convolutions,
     pub dnn: Dnn,
-    /// What f32 products may be rounded to.
+    /// The permitted rounding of f32 products.
     pub precision: MatrixPrecision,
 }

@@ -1,5 +1,5 @@
-//! Where CUDA's libraries are found. pip's wheels and toolkits lie outside the loader's path: each is opened by its
-//! absolute path first, after which the bindings' own search finds it by name.
+//! Finding CUDA's libraries. pip's wheels and toolkits lie outside the loader's path, so each library is first opened
+//! by its absolute path. After that, the bindings' own search finds it by name.
 #![allow(unsafe_code)]
 
 use std::env;
@@ -8,19 +8,19 @@ use std::path::{Path, PathBuf};
 
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY};
 
-/// An own variable that comes before every other place: folders, separated by colons.
+/// vramlab's environment variable, which precedes every other place: folders, separated by colons.
 const VARIABLE: &str = "VRAMLAB_CUDA_LIBRARIES";
 
-/// A library that is found at run time.
+/// A library that is searched for at run time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LibraryKind {
-    /// Compiles the own kernels.
+    /// Compiles vramlab's own kernels.
     Nvrtc,
     /// Multiplies matrices.
     CublasLt,
     /// Convolutions and attention.
     Cudnn,
-    /// Passes bytes on from GPU to GPU.
+    /// Transfers bytes from GPU to GPU.
     Nccl,
 }
 
@@ -48,10 +48,10 @@ impl LibraryKind {
         }
     }
 
-    /// Files to open, in order; of each the first version that is there.
+    /// Files to open, in order; for each, its names in order of preference.
     const fn files(self) -> &'static [&'static [&'static str]] {
         match self {
-            // NVRTC opens its builtins by name alone, and they lie where it lies.
+            // NVRTC opens its builtins by name alone; they are in the same folder.
             Self::Nvrtc => &[
                 &["libnvrtc-builtins.so.13.0", "libnvrtc-builtins.so.13.*", "libnvrtc-builtins.so.12.*"],
                 &["libnvrtc.so.13", "libnvrtc.so.12"],
@@ -72,9 +72,9 @@ impl LibraryKind {
         }
     }
 
-    /// The version of the library that [`load`] has made ready.
+    /// The version of the library, which [`load`] must have loaded.
     pub fn version(self) -> String {
-        // SAFETY: the library is loaded; each of these calls is in every version and needs no device.
+        // SAFETY: the library is loaded; each of these calls exists in every version and needs no device.
         let number = unsafe {
             match self {
                 Self::Nvrtc => {
@@ -111,7 +111,7 @@ impl LibraryKind {
     }
 }
 
-/// Looks for a library without opening more than it must: files in folders are only looked at.
+/// Searches for a library without opening more than necessary: files in folders are not opened.
 ///
 /// # Errors
 /// As [`load`].
@@ -124,11 +124,11 @@ pub(super) fn find(library: LibraryKind) -> Result<(), String> {
     }
 }
 
-/// Makes a library ready for the bindings: afterwards they may be called. Returns the folder it was found in, `None` where
-/// the loader found it by itself.
+/// Loads a library, after which the bindings may be called. Returns the folder that contains it, or `None` if the
+/// loader found it by itself.
 ///
 /// # Errors
-/// The sentence that says what is missing and where it was looked for.
+/// A sentence that names what is missing and the places that were searched.
 pub(super) fn load(library: LibraryKind) -> Result<Option<PathBuf>, String> {
     let folders = folders(library);
     for folder in &folders {
@@ -146,7 +146,7 @@ fn missing(library: LibraryKind, folders: &[PathBuf]) -> String {
     format!("{} was not found {}", library.name(), looked(folders, "its folder"))
 }
 
-/// Where all of `libraries` were looked for, and how to get them: a sentence for what was not found.
+/// A sentence for libraries that were not found: all places that were searched, and how to install them.
 pub(super) fn how_to_get(libraries: &[LibraryKind]) -> String {
     let mut places: Vec<PathBuf> = Vec::new();
     for folder in libraries.iter().flat_map(|library| folders(*library)) {
@@ -166,7 +166,7 @@ fn looked(folders: &[PathBuf], named: &str) -> String {
     )
 }
 
-/// The library's files in one folder, if all of them are there.
+/// The library's files in one folder, if all of them exist.
 fn files_in(library: LibraryKind, folder: &Path) -> Option<Vec<PathBuf>> {
     library.files().iter().map(|names| first_file(folder, names)).collect()
 }
@@ -186,7 +186,7 @@ fn open_all(library: LibraryKind, folder: &Path) -> bool {
     })
 }
 
-/// The first of `names` that is in the folder; a name may end in `*`.
+/// The first of `names` that exists in the folder; a name may end in `*`.
 fn first_file(folder: &Path, names: &[&str]) -> Option<PathBuf> {
     names.iter().find_map(|name| match name.strip_suffix('*') {
         None => Some(folder.join(name)).filter(|path| path.is_file()),
@@ -197,7 +197,7 @@ fn first_file(folder: &Path, names: &[&str]) -> Option<PathBuf> {
     })
 }
 
-/// Folders that may hold the library, the most particular first; each exists.
+/// The existing folders that may contain the library, the most specific first.
 fn folders(library: LibraryKind) -> Vec<PathBuf> {
     let named = env::var_os(VARIABLE).map(|value| env::split_paths(&value).collect::<Vec<_>>()).unwrap_or_default();
     let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(env::var_os).map(PathBuf::from);
@@ -208,7 +208,7 @@ fn folders(library: LibraryKind) -> Vec<PathBuf> {
     let wheels =
         site_packages().into_iter().flat_map(|site| library.wheels().iter().map(move |w| site.join("nvidia").join(w)));
     let mut folders: Vec<PathBuf> = Vec::new();
-    // PyTorch's own libraries come first: its numbers are the ones to compare with.
+    // PyTorch's own libraries come first, because vramlab's numbers are compared with PyTorch's.
     for folder in named.into_iter().chain(wheels).chain(toolkits).chain(system) {
         if folder.is_dir() && !folders.contains(&folder) {
             folders.push(folder);

@@ -1,4 +1,4 @@
-//! The GPU's memory as the caching allocator asks for it.
+//! The GPU's memory, in the form that the caching allocator uses.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +9,19 @@ use super::places::Places;
 use vramlab_allocator::units::{Address, Bytes, StreamId};
 use vramlab_allocator::{DeviceMemory, EventToken, OutOfDeviceMemory, SegmentSource};
 
-/// Segments at the places that [`Places`] knows, else from cuMemAlloc; expandable ones in ranges of their own, whose pages
-/// are backed one by one.
+/// Segments lie at the addresses that [`Places`] chooses, otherwise they come from cuMemAlloc. Expandable segments have
+/// ranges of their own, whose pages are mapped one by one.
 pub(super) struct GpuMemory {
     ordinal: u32,
     places: Places,
-    /// With the memory behind it, where it has a place.
+    /// Segments, with their memory if [`Places`] chose the address.
     segments: BTreeMap<Address, (Bytes, Option<pages::Page>)>,
     ranges: BTreeMap<Address, Bytes>,
-    /// Pages that are mapped, by address.
+    /// Mapped pages, by address.
     pages: BTreeMap<u64, (Bytes, pages::Page)>,
-    /// For whoever compares it with what the driver says is in use.
+    /// The reserved bytes, for comparison with the driver's memory in use.
     held: ReservedBytes,
-    /// Keep the context until all of the above has been given back.
+    /// Keeps the context alive until all of the above has been freed.
     streams: SharedStreams,
 }
 
@@ -31,10 +31,10 @@ impl GpuMemory {
         Self { ordinal, streams, places, segments, ranges, pages, held }
     }
 
-    /// Takes the memory of a segment away.
+    /// Frees the memory of a segment.
     fn release(&self, address: Address, size: Bytes, memory: Option<pages::Page>) -> Result<(), driver::DriverFailure> {
         let Some(page) = memory else { return driver::free(address) };
-        // The driver does not wait here as it does in cuMemFree.
+        // Unlike cuMemFree, this call does not wait.
         self.streams.lock().synchronize();
         let unmapped = pages::unmap(address, size);
         drop(page);
@@ -42,13 +42,13 @@ impl GpuMemory {
         unmapped
     }
 
-    /// Every failure but a lack of memory shows again at the next launch, which can tell it.
+    /// Treats every failure as out of memory. Other failures recur at the next launch, which can report them.
     fn refused(_: driver::DriverFailure) -> OutOfDeviceMemory {
         OutOfDeviceMemory
     }
 }
 
-/// A device that is gone refuses everything; nothing of it is left to give back.
+/// Accepts the refusal of a lost device, because nothing is left on it to free.
 fn accepted(answer: Result<(), driver::DriverFailure>) -> bool {
     answer.is_ok() || answer.is_err_and(driver::DriverFailure::lost)
 }
@@ -108,7 +108,7 @@ impl SegmentSource for GpuMemory {
     }
 
     fn unmap(&mut self, address: Address, size: Bytes) {
-        // The driver does not wait here as it does in cuMemFree.
+        // Unlike cuMemFree, this call does not wait.
         self.streams.lock().synchronize();
         let inside: Vec<u64> = self.pages.range(address.0..address.0 + size.get()).map(|(&at, _)| at).collect();
         for at in inside {
@@ -140,7 +140,7 @@ impl SegmentSource for GpuMemory {
 }
 
 impl Drop for GpuMemory {
-    /// Gives everything back: another run of this process may want it.
+    /// Frees everything, because another run of this process may need it.
     fn drop(&mut self) {
         for (address, (size, memory)) in std::mem::take(&mut self.segments) {
             let _ = self.release(address, size, memory);

@@ -1,8 +1,8 @@
-//! An NVIDIA GPU as a device, through the driver's API. CUDA's libraries are found when the device is opened; nothing of
-//! CUDA is needed to build.
+//! An NVIDIA GPU as a device, through the driver's API. CUDA's libraries are searched for when the device is opened;
+//! building needs nothing of CUDA.
 //!
-//! Kernels run in order on one compute stream; copies that run beside it have a stream of their own, and more can be opened.
-//! The host never waits for a kernel except to read what it wrote.
+//! Kernels run in order on one compute stream. Concurrent copies have a stream of their own, and more streams can be
+//! opened. The host only waits for a kernel in order to read its results.
 
 pub(crate) mod blas;
 mod cache;
@@ -58,9 +58,9 @@ pub use probe::{HOW_TO_GET, Probe, VisibleGpu, probe, usable, visible};
 
 /// An NVIDIA GPU. See the module's documentation.
 pub struct CudaDevice {
-    // Dropped in this order, after the streams have come to rest.
+    // The following fields are dropped in this order, after the streams have ended their work.
     info: DeviceInfo,
-    /// NCCL's communicators, by the number of the group.
+    /// NCCL's communicators, indexed by group.
     groups: Vec<Arc<nccl::Communicator>>,
     gpu: Gpu,
     copies: CopyTimes,
@@ -68,7 +68,7 @@ pub struct CudaDevice {
     places: Places,
     held: ReservedBytes,
     monitor: Monitor,
-    /// The context goes with the last one who holds the streams: its memory may still be held when the device is gone.
+    /// The context is released with the last holder of the streams, because memory in it may outlive the device.
     streams: SharedStreams,
     opened: Instant,
 }
@@ -76,17 +76,17 @@ pub struct CudaDevice {
 impl Drop for CudaDevice {
     fn drop(&mut self) {
         self.streams.lock().synchronize();
-        // Whoever would end them when a rank fails may hold them longer than there is a context.
+        // Whoever holds a communicator to end it when a rank fails may hold it longer than the context exists.
         self.groups.iter().for_each(|communicator| communicator.abort());
     }
 }
 
 impl CudaDevice {
-    /// Opens GPU number `ordinal` of those that `CUDA_VISIBLE_DEVICES` leaves visible. The first time on a machine the
-    /// kernels are compiled, which takes seconds; the thread that opens it is the one that uses it.
+    /// Opens GPU number `ordinal` among those that `CUDA_VISIBLE_DEVICES` leaves visible. The first time on a machine,
+    /// this compiles the kernels, which takes seconds. The device must be used on the thread that opened it.
     ///
     /// # Errors
-    /// [`DeviceError::Unavailable`] says what is missing and where it was looked for.
+    /// [`DeviceError::Unavailable`] names what is missing and the places that were searched.
     pub fn open(ordinal: u32) -> Result<Self, DeviceError> {
         let id = format!("cuda:{ordinal}");
         let unavailable = |reason: String| DeviceError::Unavailable { device: id.clone(), reason };
@@ -124,7 +124,7 @@ impl CudaDevice {
         })
     }
 
-    /// What PyTorch's libraries see of it: compute capability (90 on an H200) and multiprocessors.
+    /// The properties that PyTorch's libraries depend on: compute capability (90 on an H200) and multiprocessors.
     #[must_use]
     pub fn capability(&self) -> (u32, u32) {
         (self.gpu.properties.capability, self.gpu.properties.multiprocessors)

@@ -1,4 +1,4 @@
-//! The own kernels: compiled by NVRTC for the device at hand, kept on disk as machine code.
+//! vramlab's own kernels, compiled by NVRTC for the current device and kept on disk as machine code.
 #![allow(unsafe_code)]
 
 use std::collections::HashMap;
@@ -15,33 +15,34 @@ use super::driver::{Function, Module};
 use super::refusal::Refusal;
 use crate::DType;
 
-/// Goes in front of every unit.
+/// The prelude that precedes the source of every unit.
 const PRELUDE: &str = include_str!("prelude.cuh");
 
-/// A translation unit, compiled by itself.
+/// A translation unit, which is compiled separately.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TranslationUnit {
-    /// Its file, without `.cu`: the kernels on disk are called so.
+    /// Its file name without `.cu`, and the name of its cache file.
     pub name: &'static str,
-    /// CUDA C, behind the prelude that all have.
+    /// CUDA C, without the prelude that all units share.
     pub source: &'static str,
 }
 
-/// All units, loaded, and the kernels that have been asked for.
+/// All units, loaded, and the kernels requested so far.
 pub(crate) struct Modules {
     modules: Vec<Module>,
-    /// Which module has a kernel: asking one that has not is an error to those who watch the driver.
+    /// The module of each kernel. Requesting a kernel from the wrong module would show as an error in tools that watch
+    /// the driver.
     homes: HashMap<String, usize>,
     functions: HashMap<(&'static str, [Option<DType>; 2]), Function>,
-    /// Dynamic shared memory that a function may have beyond what all may.
+    /// Dynamic shared memory that a function may use, if it exceeds the common limit.
     shared: HashMap<Function, u32>,
 }
 
-/// Dynamic shared memory of a block that needs no permission.
+/// Dynamic shared memory that a block may use without permission.
 const COMMON_SHARED: u32 = 48 << 10;
 
 impl Modules {
-    /// Takes every unit from the cache, or compiles it: one thread each.
+    /// Loads every unit from the cache or compiles it, with one thread for each.
     pub fn load(units: impl Iterator<Item = &'static TranslationUnit>, capability: u32) -> Result<Self, Refusal> {
         let units: Vec<&TranslationUnit> = units.collect();
         let cache = cache_folder();
@@ -68,7 +69,7 @@ impl Modules {
         Ok(Self { modules, homes, functions: HashMap::new(), shared: HashMap::new() })
     }
 
-    /// Lets blocks of `function` have `bytes` of dynamic shared memory.
+    /// Permits blocks of `function` to use `bytes` of dynamic shared memory.
     pub fn permit_shared(&mut self, function: Function, bytes: u32) -> Result<(), Refusal> {
         if bytes > COMMON_SHARED && self.shared.get(&function).is_none_or(|&permitted| permitted < bytes) {
             function.permit_shared(bytes)?;
@@ -99,7 +100,7 @@ fn kernels_in(image: &[u8]) -> impl Iterator<Item = &str> {
     names.filter_map(|name| std::str::from_utf8(name).ok())
 }
 
-/// What kernels call a type.
+/// The kernels' name for a type.
 const fn suffix(dtype: DType) -> &'static str {
     match dtype {
         DType::F32 => "f32",
@@ -118,7 +119,7 @@ fn panicked() -> Refusal {
     Refusal::Library { library: "NVRTC", status: "nothing: the compiling thread ended".into() }
 }
 
-/// Hopper's and later chips' own instructions need the target's own name.
+/// Instructions specific to Hopper and later chips require the architecture's own name.
 fn target(capability: u32) -> String {
     if capability >= 90 { format!("sm_{capability}a") } else { format!("sm_{capability}") }
 }

@@ -1,6 +1,6 @@
-//! A thread of its own that asks NVIDIA's management library (NVML) how the GPU does, five times a second.
+//! A thread that reads the GPU's state from NVIDIA's management library (NVML), five times a second.
 //!
-//! Whatever it waits for, nobody waits for it: readings are left in [`Sensors`], and what NVML does not tell is absent.
+//! Nobody waits for the thread: it leaves readings in [`Sensors`], and values that NVML does not report are absent.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,22 +27,22 @@ use crate::{SensorReader, Sensors};
 use vramlab_allocator::units::Bytes;
 use vramlab_model::{Activity, DriverMemory, GpuProcess, OwnUse, PcieTraffic, Reading, Throttle, Xid};
 
-/// Between two readings.
+/// The time between two readings.
 const PERIOD: Duration = Duration::from_millis(200);
-/// What changes slowly, or takes NVML long, is asked for in every fifth reading.
+/// Values that change slowly, or take NVML long, are read in every fifth reading.
 const SLOW: u64 = 5;
-/// The longest that a closed GPU waits for NVML.
+/// The longest that closing a GPU waits for NVML.
 const NAP: Duration = Duration::from_millis(40);
-/// How long opening a GPU may wait to learn what was in use before, and closing it for the last reading.
+/// How long opening a GPU may wait to learn the memory in use before, and closing it for the last reading.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// One thread at a time reads the counters of its GPU: NVML of driver 580 once crashed while two did.
+/// Only one thread at a time reads the counters of its GPU: NVML of driver 580 once crashed while two did.
 fn counters() -> MutexGuard<'static, ()> {
     static COUNTERS: Mutex<()> = Mutex::new(());
     COUNTERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Bytes of segments that the allocator holds, as it takes them and gives them back.
+/// Bytes of segments that the allocator holds, updated as it allocates and frees them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReservedBytes(Arc<AtomicU64>);
 
@@ -60,38 +60,38 @@ impl ReservedBytes {
     }
 }
 
-/// What was on the GPU before this process made its context there.
+/// What was on the GPU before this process created its context there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct BeforeContext {
     used: Bytes,
     pids: Vec<u32>,
 }
 
-/// A monitor whose GPU is not open yet: the context must come after [`Monitor::start`].
+/// A monitor whose GPU is not open yet: the context must be created after [`Monitor::start`].
 pub(super) struct ClosedMonitor {
     monitor: Monitor,
     before: Option<BeforeContext>,
 }
 
-/// The thread that watches a GPU, until this is dropped.
+/// The thread that monitors a GPU, until this value is dropped.
 pub(super) struct Monitor {
     sensors: Sensors,
-    /// Tells the thread that the GPU is open; it ends when this is gone.
+    /// Tells the thread that the GPU is open. The thread ends when this is dropped.
     opened: Option<Sender<(ReservedBytes, Option<BeforeContext>)>>,
-    /// Nothing ever comes: it closes when the thread has ended.
+    /// Never receives a message; it closes when the thread has ended.
     ended: Receiver<Infallible>,
 }
 
 impl Monitor {
-    /// Starts to watch the GPU of that number and notes what is in use on it. Without NVML, or where it is slow, readings
-    /// come later, hold less, or stay away.
+    /// Starts to monitor the GPU of that number, and notes the memory in use on it. If NVML is missing or slow,
+    /// readings come later, hold less, or are absent.
     pub fn start(ordinal: u32) -> ClosedMonitor {
         let sensors = Sensors::default();
         let reader = sensors.reader();
         let (noted, note) = channel();
         let (opened, context) = channel();
         let (ends, ended) = channel();
-        // Without a thread there are no readings; training goes on.
+        // If the thread can't be started there are no readings, but training continues.
         let spawned = thread::Builder::new().name("nvml".to_owned()).spawn(move || {
             let _ends: Sender<Infallible> = ends;
             let _inside = Inside::enter();
@@ -101,18 +101,18 @@ impl Monitor {
         ClosedMonitor { monitor: Self { sensors, opened: Some(opened), ended }, before }
     }
 
-    /// Where readings arrive.
+    /// The place where readings arrive.
     pub fn sensors(&self) -> Sensors {
         self.sensors.clone()
     }
 }
 
 impl ClosedMonitor {
-    /// The context is there: readings begin.
+    /// Starts the readings after the context was created.
     pub fn opened(self, held: ReservedBytes) -> Monitor {
         let Self { monitor, before } = self;
         if let Some(opened) = &monitor.opened {
-            // A monitor that has ended without NVML has nothing to tell.
+            // A monitor that has ended because NVML is missing has nothing to report.
             let _ = opened.send((held, before));
         }
         monitor
@@ -120,14 +120,14 @@ impl ClosedMonitor {
 }
 
 impl Drop for Monitor {
-    /// Waits for the thread, but not for one that NVML does not let go.
+    /// Waits for the thread, but not if it is stuck in NVML.
     fn drop(&mut self) {
         self.opened = None;
         let _ = self.ended.recv_timeout(PATIENCE);
     }
 }
 
-/// The monitor's thread.
+/// The monitor thread's main function.
 fn watch(
     ordinal: u32,
     noted: Sender<BeforeContext>,
@@ -139,11 +139,11 @@ fn watch(
     if let Some(device) = &device
         && let Ok(memory) = device.memory_info()
     {
-        // It goes nowhere when opening has lost its patience.
+        // Nobody receives it if opening has timed out.
         let _ = noted.send(BeforeContext { used: Bytes(memory.used), pids: pids(device) });
     }
-    drop(noted); // where there is nothing to note, nobody waits for it
-    // Opening failed when nobody is there any more.
+    drop(noted); // if there is nothing to note, opening must not wait for it
+    // If the other end is gone, opening has failed.
     let Ok((held, before)) = context.recv() else { return };
     let mut gpu = MonitoredGpu::new(ordinal, nvml.as_ref(), device, held, before);
     let mut next = Instant::now();
@@ -155,10 +155,10 @@ fn watch(
     }
 }
 
-/// The same GPU in NVML, which counts all of the machine's where CUDA counts those that are visible.
+/// Finds the same GPU in NVML, which numbers all of the machine's GPUs, while CUDA numbers only the visible ones.
 fn find(nvml: &Nvml, ordinal: u32) -> Option<Device<'_>> {
     let uuid = driver::uuid(ordinal).ok()?;
-    // A part of a GPU has a name of the same form.
+    // A part of a GPU (MIG) has a name of the same form.
     ["GPU", "MIG"].into_iter().find_map(|kind| nvml.device_by_uuid(format!("{kind}-{uuid}")).ok())
 }
 
@@ -170,16 +170,16 @@ fn pids(device: &Device<'_>) -> Vec<u32> {
 struct MonitoredGpu<'nvml> {
     nvml: Option<&'nvml Nvml>,
     device: Option<Device<'nvml>>,
-    /// There is no such device in NVML: the driver is asked for what it tells.
+    /// Set if NVML does not know the device, so that the driver is queried instead.
     asks_driver: Option<Context>,
     held: ReservedBytes,
-    /// This process's number in NVML's list: in a container it may have another there.
+    /// This process's number in NVML's list, which may differ within a container.
     own_pid: u32,
-    /// By how much the memory in use grew when the context was made.
+    /// The growth of the memory in use when the context was created.
     context: Option<Bytes>,
     gpm: Option<GpmSample<'nvml>>,
     errors: Option<EventSet<'nvml>>,
-    /// The last of what is not asked for each time.
+    /// The last values of those that are not read each time.
     pcie: Option<PcieTraffic>,
     power_limit: Option<f32>,
     xid: Option<Xid>,
@@ -203,7 +203,7 @@ impl<'nvml> MonitoredGpu<'nvml> {
             let used = device.memory_info().ok().map(|memory| Bytes(memory.used).saturating_sub(taken));
             context = used.map(|used| used.saturating_sub(before.used)).filter(|context| *context > Bytes::ZERO);
         }
-        // The driver itself tells what is free, to threads with a context.
+        // The driver itself reports free memory, but only to threads with a context.
         let asked = device.is_none() && probe::driver_present().is_ok();
         let asks_driver = asked.then(|| Context::enter(ordinal).ok()).flatten();
         let gpm = device.as_ref().filter(|device| device.gpm_support().unwrap_or(false));
@@ -236,7 +236,7 @@ impl<'nvml> MonitoredGpu<'nvml> {
             return Reading { memory: self.memory_of_driver(), ..Reading::default() };
         };
         if matches!(device.memory_info(), Err(NvmlError::GpuLost)) {
-            // What it said last stays on screen.
+            // The last reading stays on screen.
             return Reading { xid: self.xid, ..self.last.clone() };
         }
         let processes = processes(device, self.own_pid);
@@ -270,7 +270,7 @@ impl<'nvml> MonitoredGpu<'nvml> {
         let info = device.memory_info().ok()?;
         let listed = processes.iter().find(|process| process.own).and_then(|process| process.used);
         let own = match (listed, self.context) {
-            // A list that has less than the allocator holds is not of this process.
+            // If the list has less than the allocator holds, the entry is not of this process.
             (Some(own), _) if own >= held => OwnUse::Listed(own),
             (_, Some(context)) => OwnUse::Context(context),
             _ => OwnUse::Unknown,
@@ -279,7 +279,7 @@ impl<'nvml> MonitoredGpu<'nvml> {
         Some(DriverMemory { used, free, kept_by_driver, own, held })
     }
 
-    /// Without NVML: what cuMemGetInfo tells.
+    /// Without NVML: memory as cuMemGetInfo reports it.
     fn memory_of_driver(&self) -> Option<DriverMemory> {
         self.asks_driver.as_ref()?;
         let held = self.held.get();
@@ -288,7 +288,7 @@ impl<'nvml> MonitoredGpu<'nvml> {
         Some(DriverMemory { used, free, kept_by_driver: None, own: OwnUse::Unknown, held })
     }
 
-    /// What the hardware counted since the last reading.
+    /// The hardware counters since the last reading.
     fn activity(&mut self) -> Option<Activity> {
         use GpmMetricId::{AnyTensorUtil, DramBwUtil, SmOccupancy, SmUtil};
         let (nvml, device) = (self.nvml?, self.device.as_ref()?);
@@ -305,11 +305,11 @@ impl<'nvml> MonitoredGpu<'nvml> {
         (activity != Activity::default()).then_some(activity)
     }
 
-    /// Waits for the next reading, or for an error of the device; false when the device is closed.
+    /// Waits for the next reading or for an error of the device; false if the device is closed.
     fn wait_until(&mut self, next: Instant, device: &Receiver<(ReservedBytes, Option<BeforeContext>)>) -> bool {
         loop {
             let left = next.saturating_duration_since(Instant::now());
-            // NVML's own wait can't be woken.
+            // NVML's own wait can't be interrupted.
             let nap = if self.errors.is_some() { Duration::ZERO } else { left };
             if matches!(device.recv_timeout(nap), Err(RecvTimeoutError::Disconnected)) {
                 return false;
@@ -333,8 +333,8 @@ fn watts(milliwatts: u32) -> f32 {
     milliwatts as f32 / 1e3
 }
 
-/// This process's number in NVML's list. Where the list does not have it (it may have the numbers of another namespace),
-/// it is the only one that came when the context was made.
+/// This process's number in NVML's list. If the list does not contain `pid` (it may use another namespace's numbers),
+/// this is the only process that appeared when the context was created.
 fn own_number(pid: u32, before: &[u32], after: &[u32]) -> u32 {
     let mut came = after.iter().filter(|pid| !before.contains(pid));
     match (after.contains(&pid), came.next(), came.next()) {
@@ -354,12 +354,12 @@ fn processes(device: &Device<'_>, own: u32) -> Vec<GpuProcess> {
 }
 
 fn pcie(device: &Device<'_>) -> Option<PcieTraffic> {
-    // KB a second, seen from the GPU.
+    // NVML reports KB per second, from the GPU's point of view.
     let bytes = |counter| Some(Bytes(u64::from(device.pcie_throughput(counter).ok()?) * 1000));
     Some(PcieTraffic { to_device: bytes(PcieUtilCounter::Receive)?, to_host: bytes(PcieUtilCounter::Send)? })
 }
 
-/// Reasons worth a word: an idle GPU is not held back.
+/// The reasons that are worth reporting: an idle GPU is not throttled.
 fn throttles(reasons: ThrottleReasons) -> Vec<Throttle> {
     let words = [
         (ThrottleReasons::HW_THERMAL_SLOWDOWN, Throttle::HardwareHeat),

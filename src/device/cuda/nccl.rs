@@ -1,5 +1,5 @@
-//! NCCL: what GPUs exchange among themselves. Communicators do not block the host, so that one rank can end what another
-//! waits for.
+//! NCCL: exchanges between GPUs. Communicators do not block the host, so that one rank can abort what another waits
+//! for.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -17,14 +17,14 @@ use super::refusal::Refusal;
 use crate::collective::{Abort, Collective};
 use crate::{DType, Operand};
 
-/// How long a thread sleeps before it asks again whether a communicator is ready.
+/// How long a thread sleeps before it checks again whether a communicator is ready.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// NCCL lets GPUs of one process read each other's buffers in place. Segments are mapped for their own GPU alone, and
-/// ranks of PyTorch are processes, which never do so either.
+/// NCCL lets GPUs of one process read each other's buffers directly. This is disabled, because segments are mapped for
+/// their own GPU only, and because PyTorch's ranks are processes, which never read directly either.
 const IN_PLACE: &str = "NCCL_P2P_DIRECT_DISABLE";
 
-/// `ncclResult_t`, of which later versions have more.
+/// `ncclResult_t`, as a number because later versions have more values.
 type Status = c_int;
 const SUCCESS: Status = 0;
 const IN_PROGRESS: Status = 7;
@@ -32,12 +32,12 @@ const IN_PROGRESS: Status = 7;
 /// `ncclComm_t`.
 type CommHandle = *mut c_void;
 
-/// `ncclUniqueId`: what the ranks of a communicator find each other by.
+/// `ncclUniqueId`, by which the ranks of a communicator find each other.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct UniqueId([u8; 128]);
 
-/// `ncclConfig_t` as NCCL 2.17 laid it out: later versions read as much of it as `size` says.
+/// `ncclConfig_t` in the layout of NCCL 2.17. Later versions read as much of it as `size` tells.
 #[repr(C)]
 struct Config {
     size: usize,
@@ -52,7 +52,7 @@ struct Config {
 }
 
 impl Config {
-    /// A communicator whose calls return before they are done.
+    /// The configuration of a communicator whose calls return before they are done.
     const fn nonblocking() -> Self {
         const MAGIC: c_uint = 0xcafe_beef;
         const VERSION: c_uint = 21_700;
@@ -94,7 +94,8 @@ impl Functions {
     fn load() -> Result<Self, String> {
         libraries::load(LibraryKind::Nccl)?;
         if std::env::var_os(IN_PLACE).is_none() {
-            // SAFETY: `cuda::prepare_ranks` comes here before there are ranks; nothing else of this program sets variables.
+            // SAFETY: `cuda::prepare_ranks` runs this before any ranks exist; no other code of this program sets
+            // variables.
             unsafe { std::env::set_var(IN_PLACE, "1") };
         }
         let told = |error: libloading::Error| format!("NCCL can't be used: {error}");
@@ -125,7 +126,7 @@ impl Functions {
         if matches!(status, SUCCESS | IN_PROGRESS) {
             return Ok(());
         }
-        // SAFETY: NCCL answers every number with a text of its own that stays.
+        // SAFETY: NCCL answers every number with its own static text.
         let text = unsafe { CStr::from_ptr((self.error_string)(status)) };
         Err(refused(text.to_string_lossy().into_owned()))
     }
@@ -140,15 +141,15 @@ fn functions() -> Result<&'static Functions, String> {
     FUNCTIONS.get_or_init(Functions::load).as_ref().map_err(Clone::clone)
 }
 
-/// Loads NCCL, before there are threads of ranks.
+/// Loads NCCL. Must run before threads of ranks exist.
 ///
 /// # Errors
-/// The sentence that says what is missing and where it was looked for.
+/// A sentence that names what is missing and the places that were searched.
 pub fn prepare_ranks() -> Result<(), String> {
     functions().map(|_| ())
 }
 
-/// A name for a new communicator, which all of its ranks get.
+/// Creates a name for a new communicator, which all of its ranks receive.
 pub(super) fn name() -> Result<Vec<u8>, Refusal> {
     let functions = functions().map_err(refused)?;
     let mut id = UniqueId([0; 128]);
@@ -157,10 +158,10 @@ pub(super) fn name() -> Result<Vec<u8>, Refusal> {
     Ok(id.0.to_vec())
 }
 
-/// The handle; none once it was ended.
+/// The handle, or `None` once the communicator was aborted.
 struct Live(Option<CommHandle>);
 
-// SAFETY: NCCL takes a handle from any thread, one at a time, as the lock around it sees to.
+// SAFETY: NCCL accepts a handle from any thread, one at a time, which the lock around it ensures.
 unsafe impl Send for Live {}
 
 /// One rank's communicator.
@@ -178,7 +179,8 @@ impl fmt::Debug for Communicator {
 }
 
 impl Communicator {
-    /// Rank `rank` of `size` joins those with the same name, on the present context. It does not wait for them.
+    /// Joins the communicator of that name as rank `rank` of `size`, in the current context, without waiting for the
+    /// others.
     pub fn join(name: &[u8], size: usize, rank: usize) -> Result<Arc<Self>, Refusal> {
         let functions = functions().map_err(refused)?;
         let id = name.try_into().map(UniqueId).map_err(|_| refused("a name of another length".to_owned()))?;
@@ -194,7 +196,7 @@ impl Communicator {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something with the handle, as long as it is alive.
+    /// Calls `ask` with the handle if it is alive.
     fn with(&self, ask: impl FnOnce(CommHandle) -> Status) -> Result<(), Refusal> {
         match self.lock().0 {
             Some(handle) => self.functions.accept(ask(handle)),
@@ -202,7 +204,7 @@ impl Communicator {
         }
     }
 
-    /// Waits until NCCL has taken what was asked of it. The lock is free in between, so that another thread can end it.
+    /// Waits until NCCL has accepted the last call. The lock is free in between, so that another thread can abort it.
     fn settle(&self) -> Result<(), Refusal> {
         loop {
             let mut status = SUCCESS;
@@ -223,8 +225,8 @@ impl Communicator {
         let (functions, stream) = (self.functions, stream.raw());
         let peer = |rank: usize| c_int::try_from(rank).unwrap_or(c_int::MAX);
         self.settle()?;
-        // SAFETY: of all calls: the handle is alive and the stream is of its device. Operands lie in live blocks, as `Device::launch` asks
-        // of its caller, and stay there until the stream is through.
+        // SAFETY: for all calls, the handle is alive and the stream is of its device. The caller of `Device::launch`
+        // guarantees that operands lie in live blocks, and stay there until the stream has finished with them.
         self.with(|comm| unsafe {
             match collective {
                 Collective::AllGather(all) => {
@@ -268,7 +270,7 @@ impl Communicator {
 impl Abort for Communicator {
     fn abort(&self) {
         if let Some(handle) = self.lock().0.take() {
-            // SAFETY: the handle is alive and nobody gets it any more.
+            // SAFETY: the handle is alive and can't be obtained any more.
             let _ = unsafe { (self.functions.abort)(handle) };
         }
     }

@@ -1,4 +1,4 @@
-//! Page-locked host memory, and the time that copies from and to it take.
+//! Page-locked host memory, and the time of copies from and to it.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -9,10 +9,10 @@ use crate::PinnedMemory;
 use vramlab_allocator::units::{Address, Bytes, StreamId};
 use vramlab_allocator::{EventToken, HostMemorySource, OutOfHostMemory};
 
-/// Mappings that the driver has page-locked, as the caching host allocator asks for them.
+/// Mappings page-locked by the driver, as the caching host allocator's source.
 pub(super) struct CudaPinnedSource {
     memory: PinnedMemory,
-    /// Blocks that the driver has locked: the system may have refused others.
+    /// Blocks that the driver has locked; the system may have refused to lock others.
     locked: BTreeSet<Address>,
     streams: SharedStreams,
 }
@@ -54,7 +54,7 @@ impl HostMemorySource for CudaPinnedSource {
 }
 
 impl Drop for CudaPinnedSource {
-    /// Copies from and to these blocks end first; the mappings go when nobody looks into them any more.
+    /// Waits for copies from and to these blocks. The mappings are freed when nobody uses them any more.
     fn drop(&mut self) {
         self.streams.lock().synchronize();
         for address in std::mem::take(&mut self.locked) {
@@ -64,13 +64,13 @@ impl Drop for CudaPinnedSource {
     }
 }
 
-/// Time that copies took, told by events around each: nobody waits for it.
+/// The time of copies, measured by events around each, without waiting.
 #[derive(Default)]
 pub(super) struct CopyTimes {
-    /// Around copies that may still be under way, oldest first.
+    /// Events around copies that may still be in progress, oldest first.
     pending: VecDeque<(Event, Event)>,
     spare: Vec<(Event, Event)>,
-    /// Of pageable copies, which the host waits for.
+    /// The time of pageable copies, for which the host waits.
     waited: Duration,
 }
 
@@ -92,12 +92,12 @@ impl CopyTimes {
         Ok(())
     }
 
-    /// Time of a copy that the host has waited for.
+    /// Adds the time of a copy for which the host has waited.
     pub fn add(&mut self, time: Duration) {
         self.waited += time;
     }
 
-    /// Time of all copies that have ended since the last call.
+    /// Returns the time of all copies that have ended since the last call.
     pub fn take(&mut self) -> Duration {
         let mut time = std::mem::take(&mut self.waited);
         while let Some((start, end)) = self.pending.pop_front() {

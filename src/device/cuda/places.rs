@@ -1,6 +1,6 @@
-//! Where segments lie: in one reserved range of addresses, in the order in which PyTorch's own process on an H200 would
-//! have got them from cudaMalloc. Among free blocks of one size the allocator takes the lowest address, so that what is
-//! reserved an hour later depends on it; what else this process holds in its context must not.
+//! The addresses of segments: in one reserved range, in the order in which PyTorch's process on an H200 would have got
+//! them from cudaMalloc. Among free blocks of one size the allocator chooses the lowest address, so addresses decide
+//! what is reserved an hour later. Other memory in this process's context must not influence them.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -10,25 +10,25 @@ use crate::ProgramStart;
 use vramlab_allocator::units::{Address, Bytes, MIB};
 use vramlab_allocator::{SegmentSource, SimulatedDriver};
 
-/// What the driver backs at once.
+/// The size of the driver's pages.
 const PAGE: u64 = 2 * MIB;
-/// How much more than all of the memory the range has, for the gaps between segments.
+/// The range is this many times as large as all memory, to have room for the gaps between segments.
 const SPAN: u64 = 4;
 
-/// A handle: the device tells it of the program's start, its memory asks it for places.
+/// A shared handle: the device reports the program's start to it, and the device's memory requests addresses from it.
 #[derive(Clone, Default)]
 pub(super) struct Places(Option<Rc<RefCell<PlacedRange>>>);
 
 struct PlacedRange {
-    /// Gives out addresses; that memory is there is the real driver's business.
+    /// Chooses addresses. Whether memory is available is decided by the real driver.
     order: SimulatedDriver,
     start: Address,
-    /// Of the part for ordinary segments; the part beyond, of the same size, is for what comes above them.
+    /// The size of the part for ordinary segments. The part after it, of the same size, is for segments above them.
     size: Bytes,
 }
 
 impl Places {
-    /// Reserves addresses for a device with `memory`. Without them segments lie where the driver puts them.
+    /// Reserves addresses for a device with `memory`. If that fails, the driver chooses the addresses of segments.
     pub fn reserve(memory: Bytes) -> Self {
         let size = Bytes((memory.get() * SPAN).next_multiple_of(PAGE));
         let order = SimulatedDriver::new(Bytes(u64::MAX), Bytes::ZERO);
@@ -36,7 +36,7 @@ impl Places {
         Self(range.map(|range| Rc::new(RefCell::new(range))))
     }
 
-    /// Follows what PyTorch's program would have done at its start.
+    /// Follows the actions of PyTorch's program at its start.
     pub fn follow(&self, start: ProgramStart) {
         let Some(range) = &self.0 else { return };
         match start {
@@ -45,7 +45,7 @@ impl Places {
         }
     }
 
-    /// The place of a new segment; `None` where the driver must find one.
+    /// The address of a new segment; `None` if the driver must choose one.
     pub fn take(&self, size: Bytes) -> Option<Address> {
         let mut range = self.0.as_ref()?.borrow_mut();
         if !size.get().is_multiple_of(PAGE) {
@@ -59,7 +59,7 @@ impl Places {
         place
     }
 
-    /// Gives a place back.
+    /// Releases an address.
     pub fn give_back(&self, place: Address, size: Bytes) {
         let Some(range) = &self.0 else { return };
         let mut range = range.borrow_mut();
@@ -69,7 +69,7 @@ impl Places {
 }
 
 impl PlacedRange {
-    /// The model's two parts, each of `size` below its end, follow each other in the range.
+    /// Maps the model's two parts, each of `size` below its end, one after the other into the range.
     fn place(&self, modelled: Address, size: Bytes) -> Option<Address> {
         let ends = [SimulatedDriver::SEGMENTS_END, SimulatedDriver::HOST_TOP];
         let (part, end) = ends.into_iter().enumerate().find(|(_, end)| modelled.0 < end.0)?;

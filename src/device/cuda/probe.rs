@@ -1,7 +1,7 @@
-//! What there is of CUDA on this machine.
+//! Which parts of CUDA are available on this machine.
 //!
-//! The driver's library is loaded at run time. Everything asks whether it is there first, because the bindings
-//! panic where a library is missing.
+//! The driver's library is loaded at run time. All code checks that it is present first, because the bindings panic if
+//! a library is missing.
 #![allow(unsafe_code)]
 
 use cudarc::driver::result::{self, DriverError};
@@ -13,14 +13,14 @@ use super::dnn;
 use super::libraries::{self, LibraryKind};
 use vramlab_allocator::units::Bytes;
 
-/// One thing that was looked for.
+/// The result of one search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// What: `CUDA driver`, `GPU 0`, `NVML`, `cuDNN`.
+    /// What was searched for: `CUDA driver`, `GPU 0`, `NVML`, `cuDNN`.
     pub subject: String,
-    /// Whether it is there.
+    /// True if it was found.
     pub found: bool,
-    /// What was found, or why not and what to do.
+    /// What was found, or why it was not and what to do.
     pub sentence: String,
 }
 
@@ -34,7 +34,7 @@ impl Probe {
     }
 }
 
-/// Looks for the CUDA driver, its devices and NVML. Never panics, with or without them, and takes no GPU memory.
+/// Searches for the CUDA driver, its devices and NVML. Never panics, with or without them, and takes no GPU memory.
 #[must_use]
 pub fn probe() -> Vec<Probe> {
     let mut probes = driver();
@@ -46,7 +46,7 @@ pub fn probe() -> Vec<Probe> {
         let absent = || Probe::missing(needed.name(), format!("Not found; it {}.", needed.purpose()));
         probes.push(probe.unwrap_or_else(absent));
     }
-    // Where they were looked for is the same for all: it is said once.
+    // The searched places are the same for all libraries, so they are reported once.
     if !missing.is_empty() {
         probes.push(Probe::missing(HOW_TO_GET, libraries::how_to_get(&missing)));
     }
@@ -56,12 +56,12 @@ pub fn probe() -> Vec<Probe> {
     probes
 }
 
-/// The subject of the probe that says where libraries were looked for, and how to get them.
+/// The subject of the probe that tells which places were searched, and how to install libraries.
 pub const HOW_TO_GET: &str = "CUDA's libraries";
-/// Libraries beside the driver.
+/// Libraries besides the driver's.
 const LIBRARIES: [LibraryKind; 3] = [LibraryKind::Nvrtc, LibraryKind::CublasLt, LibraryKind::Cudnn];
 
-/// What there is to say of a library; `None` where it was not found.
+/// The probe of a library; `None` if it was not found.
 fn library(needed: LibraryKind) -> Option<Probe> {
     let folder = libraries::load(needed).ok()?;
     let place = folder.map_or_else(|| "on the loader's path".to_owned(), |folder| format!("in {}", folder.display()));
@@ -73,7 +73,7 @@ fn library(needed: LibraryKind) -> Option<Probe> {
     })
 }
 
-/// Whether all of it together trains.
+/// Tells whether everything together can train.
 fn training() -> Probe {
     const SUBJECT: &str = "training on GPUs";
     let count = count().unwrap_or(0);
@@ -90,7 +90,7 @@ fn training() -> Probe {
     }
 }
 
-/// Whether the driver's library can be called.
+/// Checks that the driver's library can be called.
 ///
 /// # Errors
 /// A sentence for people.
@@ -103,8 +103,8 @@ pub(super) fn driver_present() -> Result<(), String> {
     }
 }
 
-/// Whether GPU number `ordinal` can be trained on, as far as that can be told without opening anything: the driver
-/// answers, the GPU is visible, and the libraries that every workload needs are somewhere.
+/// Checks that GPU number `ordinal` can train, as far as that can be decided without opening anything: the driver
+/// answers, the GPU is visible, and the libraries that every workload needs exist.
 ///
 /// # Errors
 /// A sentence that ends in a full stop.
@@ -128,11 +128,11 @@ pub struct VisibleGpu {
     pub ordinal: u32,
     /// `NVIDIA H200`.
     pub name: String,
-    /// All of its memory.
+    /// Its total memory.
     pub memory: Bytes,
 }
 
-/// The GPUs that `CUDA_VISIBLE_DEVICES` leaves visible and that answer; none where there is no driver.
+/// The GPUs that `CUDA_VISIBLE_DEVICES` leaves visible and that respond; empty without a driver.
 #[must_use]
 pub fn visible() -> Vec<VisibleGpu> {
     let count = driver_present().ok().and_then(|()| count().ok()).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! What a kernel family needs to launch: functions by name, arguments, scratch memory.
+//! What a kernel family needs for launches: functions by name, arguments, scratch memory.
 
 use cudarc::driver::sys;
 
@@ -18,10 +18,10 @@ pub(crate) fn blocks_of(n: usize, unit: usize) -> u32 {
 /// The arguments of a kernel, in the order of its parameters.
 #[derive(Default)]
 pub(crate) struct Arguments {
-    /// Each argument begins a word of its own; a structure takes several.
+    /// The arguments: each starts at a new word, and a structure takes several.
     words: Vec<u64>,
     starts: Vec<u8>,
-    /// Where structures lie in `words` does not fit a byte: they come last.
+    /// The index of the structure in `words`. It does not fit into a byte, so the structure comes last.
     structure: Option<usize>,
 }
 
@@ -37,47 +37,47 @@ impl Arguments {
         self
     }
 
-    /// A pointer.
+    /// Adds a pointer.
     pub fn at(self, address: Address) -> Self {
         self.word(address.0)
     }
 
-    /// The pointer to an operand's first element.
+    /// Adds the pointer to an operand's first element.
     pub fn operand(self, operand: &Operand) -> Self {
         self.at(operand.address)
     }
 
-    /// An operand that may be missing: the null pointer then.
+    /// Adds an operand that may be absent, as a null pointer then.
     pub fn optional(self, operand: Option<&Operand>) -> Self {
         self.word(operand.map_or(0, |operand| operand.address.0))
     }
 
-    /// A `u64`.
+    /// Adds a `u64`.
     pub fn count(self, n: usize) -> Self {
         self.word(n as u64)
     }
 
-    /// A `u64` of bits that are no number.
+    /// Adds a `u64` of bits that are not a number.
     pub fn bits(self, bits: u64) -> Self {
         self.word(bits)
     }
 
-    /// An `i32` or `u32`.
+    /// Adds an `i32` or `u32`.
     pub fn int(self, n: u32) -> Self {
         self.word(u64::from(n))
     }
 
-    /// An `f32`.
+    /// Adds an `f32`.
     pub fn float(self, x: f32) -> Self {
         self.word(u64::from(x.to_bits()))
     }
 
-    /// A `double`.
+    /// Adds a `double`.
     pub fn double(self, x: f64) -> Self {
         self.word(x.to_bits())
     }
 
-    /// A structure of 8-byte fields, by value; 4 KiB with everything else. The last argument.
+    /// Adds a structure of 8-byte fields by value, as the last argument. All arguments together take at most 4 KiB.
     pub fn structure(mut self, fields: &[u64]) -> Self {
         self.structure = Some(self.words.len());
         self.words.extend_from_slice(fields);
@@ -85,14 +85,14 @@ impl Arguments {
     }
 }
 
-/// A stream of the device, and what launching on it needs.
+/// A stream of the device, with everything needed to launch on it.
 pub(crate) struct Queue<'g> {
     pub gpu: &'g mut Gpu,
     pub stream: driver::Stream,
 }
 
 impl Queue<'_> {
-    /// Launches the kernel `name_dtype…` of one of the units.
+    /// Launches the kernel `name_dtype…` from one of the units.
     pub fn launch(
         &mut self,
         name: &'static str,
@@ -113,13 +113,13 @@ impl Queue<'_> {
         Ok(driver::launch(function, grid, self.stream, &mut pointers[..count])?)
     }
 
-    /// Device memory for what a kernel keeps between its passes: valid until the next call, of undefined contents,
-    /// aligned to 256 bytes. It is the workspace that the op was given if that is large enough, else the device's own.
+    /// Device memory for a kernel's data between its passes: valid until the next call, with undefined contents,
+    /// aligned to 256 bytes. It is the op's workspace if that is large enough, otherwise the device's own memory.
     pub fn scratch(&mut self, bytes: usize) -> Result<Address, Refusal> {
         Ok(self.gpu.scratch.take(bytes)?)
     }
 
-    /// Streaming multiprocessors.
+    /// The number of streaming multiprocessors.
     pub fn multiprocessors(&self) -> u32 {
         self.gpu.properties.multiprocessors
     }

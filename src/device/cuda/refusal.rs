@@ -23,12 +23,12 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    /// What a family says of types it has no kernel for.
+    /// The refusal of a family that has no kernel for the given types.
     pub fn unsupported(kernel: &str) -> Self {
         Self::Unsupported(format!("{kernel} of these types"))
     }
 
-    /// The refusal as the device tells it.
+    /// Turns the refusal into the device's error.
     pub fn of(self, operation: &'static str, device: &str) -> DeviceError {
         let device = device.to_owned();
         match self {

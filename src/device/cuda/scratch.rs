@@ -1,4 +1,4 @@
-//! Device memory that kernels need between their passes and that PyTorch's curve does not have.
+//! Device memory that kernels need between their passes and that does not appear in PyTorch's curve.
 
 use super::driver::{self, DriverFailure};
 use crate::Operand;
@@ -7,27 +7,27 @@ use vramlab_allocator::units::{Address, Bytes, MIB};
 /// The smallest private area.
 const LEAST: u64 = 64 * MIB;
 
-/// One area for all kernels of the compute stream: they run one after the other.
+/// One area for all kernels of the compute stream, which run one after another.
 #[derive(Default)]
 pub(crate) struct Scratch {
     area: Option<(Address, u64)>,
-    /// The workspace that the op now running asked the allocator for.
+    /// The workspace that the current op requested from the allocator.
     lent: Option<(Address, u64)>,
 }
 
 impl Scratch {
-    /// Kernels launched from here on may use this block of the allocator; `None` takes it back.
+    /// Lends a block of the allocator to kernels launched from now on; `None` ends the loan.
     pub fn lend(&mut self, workspace: Option<Operand>) {
         self.lent = workspace.map(|block| (block.address, block.dtype.bytes(block.len).get()));
     }
 
-    /// Frees the private area: trials needed more of it than work will.
+    /// Frees the private area, because trials needed more of it than normal work.
     pub fn shrink(&mut self) -> Result<(), DriverFailure> {
         self.area.take().map_or(Ok(()), |(address, _)| driver::free(address))
     }
 
-    /// `bytes` that are valid until the next call. A larger private area replaces a smaller one: freeing waits for the
-    /// kernels that use it.
+    /// Returns `bytes` that are valid until the next call. A larger private area replaces a smaller one: freeing waits
+    /// for the kernels that use it.
     pub fn take(&mut self, bytes: usize) -> Result<Address, DriverFailure> {
         let bytes = bytes as u64;
         for (address, size) in self.lent.iter().chain(&self.area) {

@@ -1,14 +1,14 @@
-//! How long work of a stream takes, to choose between ways to do the same.
+//! Measures how long work on a stream takes, to choose between equivalent ways.
 
 use super::driver::{DriverFailure, Event, Stream};
 use super::refusal::Refusal;
 
-/// Runs that are timed; the fastest counts.
+/// The number of timed runs, of which the fastest counts.
 const RUNS: usize = 3;
-/// How much slower than the limit the first run must be for no other to follow.
+/// If the first run takes more than this many times the limit, there are no others.
 const HOPELESS: f32 = 1.25;
 
-/// Two events around what is timed.
+/// Two events around the timed work.
 pub(crate) struct Stopwatch {
     start: Event,
     end: Event,
@@ -19,8 +19,8 @@ impl Stopwatch {
         Ok(Self { start: Event::new(true)?, end: Event::new(true)? })
     }
 
-    /// Milliseconds of the fastest of several runs of what `work` queues on `stream`, after one that loads kernels.
-    /// Nothing is repeated that is far from `limit`.
+    /// Milliseconds of the fastest of several runs of the work that `work` queues on `stream`, after one run that loads
+    /// kernels. Work that is far from `limit` is not repeated.
     pub fn best(
         &self,
         stream: Stream,

@@ -1,4 +1,4 @@
-//! The account of host memory: what may be taken, and what has been.
+//! The account of host memory: how much may be allocated, and how much has been.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,27 +7,27 @@ use thiserror::Error;
 use super::machine::Machine;
 use vramlab_allocator::units::Bytes;
 
-/// What is assumed where the system does not tell how much memory is available.
+/// The assumed available memory if the system does not report it.
 const UNTOLD: Bytes = Bytes::gib(2);
-/// The machine is asked again when so much was taken since the last time.
+/// The machine is queried again after this much was allocated.
 const UNSEEN: Bytes = Bytes::mib(32);
-/// The most that is left to the rest of the process, and to others, of what the machine has.
+/// The largest part of the machine's memory that is left for the rest of the process and for others.
 const LARGEST_RESERVE: Bytes = Bytes::mib(512);
 
-/// Host memory was asked for that would pass a bound. Nothing was taken.
+/// A request for host memory would exceed a bound. Nothing was allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("{requested} of host memory were asked for and {left} more can be taken")]
 pub struct HostMemoryRefused {
-    /// What was asked for.
+    /// The requested size.
     pub requested: Bytes,
-    /// What could have been taken.
+    /// The size that would have been available.
     pub left: Bytes,
 }
 
-/// The account of the host memory that a device, and what trains on it, hold: all code that needs memory whose size follows
-/// from a model or a batch takes it from here first. It gives no more than the machine has, nor more than a limit.
+/// The account of the host memory held by a device and by the training on it. All code whose memory depends on a model
+/// or a batch charges this account first. It permits no more than the machine has, and no more than a limit.
 ///
-/// A handle: clones share the account.
+/// This is a handle: clones share the account.
 #[derive(Clone, Debug)]
 pub struct HostAccount(Arc<Mutex<Books>>);
 
@@ -35,9 +35,9 @@ pub struct HostAccount(Arc<Mutex<Books>>);
 struct Books {
     machine: Machine,
     taken: Bytes,
-    /// Taken since the machine was last asked what it has.
+    /// Bytes charged since the machine was last queried.
     unseen: Bytes,
-    /// What the machine had at the start, less the reserve.
+    /// The machine's memory at the start, less the reserve.
     ceiling: Bytes,
     reserve: Bytes,
     limit: Option<Bytes>,
@@ -51,12 +51,12 @@ impl Books {
         Self { machine, taken, unseen, ceiling: left.saturating_sub(reserve), reserve, limit: None }
     }
 
-    /// What the bounds leave.
+    /// The bytes that the bounds leave.
     fn within_bounds(&self) -> Bytes {
         self.limit.map_or(self.ceiling, |limit| limit.min(self.ceiling)).saturating_sub(self.taken)
     }
 
-    /// What the machine has now, for others have taken from it too.
+    /// The machine's available memory now, because other processes have used some too.
     fn of_machine(&self) -> Bytes {
         self.machine.left().map_or(Bytes(u64::MAX), |left| left.saturating_sub(self.reserve))
     }
@@ -88,12 +88,12 @@ impl HostAccount {
         Self(Arc::new(Mutex::new(Books::new(machine))))
     }
 
-    /// Every method completes its bookkeeping: a panic elsewhere leaves it as consistent as it was.
+    /// Locks the books. A panic elsewhere leaves them consistent, because every method completes its bookkeeping.
     fn books(&self) -> MutexGuard<'_, Books> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes `bytes`.
+    /// Charges `bytes`.
     ///
     /// # Errors
     /// [`HostMemoryRefused`].
@@ -102,25 +102,25 @@ impl HostAccount {
         Ok(Charge { account: self.clone(), bytes })
     }
 
-    /// Lets `limit` be taken in all; `None`: what the machine has. What is over it already stays.
+    /// Limits the total charge; `None` means what the machine has. Charges beyond a new limit remain.
     pub fn set_limit(&self, limit: Option<Bytes>) {
         self.books().limit = limit;
     }
 
-    /// All that may be taken together.
+    /// The total that may be charged.
     #[must_use]
     pub fn total(&self) -> Bytes {
         let books = self.books();
         books.within_bounds() + books.taken
     }
 
-    /// What is taken now.
+    /// The total that is charged now.
     #[must_use]
     pub fn taken(&self) -> Bytes {
         self.books().taken
     }
 
-    /// What more can be taken now.
+    /// The bytes that can still be charged.
     #[must_use]
     pub fn left(&self) -> Bytes {
         let books = self.books();
@@ -128,7 +128,7 @@ impl HostAccount {
     }
 }
 
-/// Memory that was taken from an account; dropping it gives it back.
+/// Memory charged to an account; dropping it releases the charge.
 #[derive(Debug)]
 pub struct Charge {
     account: HostAccount,
@@ -136,23 +136,23 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// What is taken by it.
+    /// The charged bytes.
     #[must_use]
     pub const fn bytes(&self) -> Bytes {
         self.bytes
     }
 
-    /// Takes `more`.
+    /// Charges `more`.
     ///
     /// # Errors
-    /// [`HostMemoryRefused`]; what was taken before stays.
+    /// [`HostMemoryRefused`]; earlier charges remain.
     pub fn grow(&mut self, more: Bytes) -> Result<(), HostMemoryRefused> {
         self.account.books().take(more)?;
         self.bytes += more;
         Ok(())
     }
 
-    /// Gives `less` back.
+    /// Releases `less` of the charge.
     pub fn shrink(&mut self, less: Bytes) {
         let less = less.min(self.bytes);
         self.bytes -= less;
@@ -171,7 +171,7 @@ impl Drop for Charge {
 mod tests {
     use super::*;
 
-    /// An account whose machine tells what the file says.
+    /// An account of a machine that reports what the file says.
     fn account(available: &str) -> (tempfile::TempDir, HostAccount) {
         let root = tempfile::tempdir().unwrap();
         tell(&root, available);

@@ -1,4 +1,5 @@
-//! What the machine lets this process take: memory that is available, limits of its control groups and of the process.
+//! How much memory the machine grants this process: available memory, and limits of its control groups and of the
+//! process.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use rustix::process::{Resource, getrlimit};
 
 use vramlab_allocator::units::{Bytes, KIB};
 
-/// The files in which the kernel tells it.
+/// The kernel's files that report memory.
 #[derive(Clone, Debug)]
 pub(super) struct Machine {
     proc: PathBuf,
@@ -21,13 +22,13 @@ impl Default for Machine {
 }
 
 impl Machine {
-    /// A machine without control groups of which `proc` tells.
+    /// A machine without control groups, described by `proc`.
     #[cfg(test)]
     pub(super) fn told_in(proc: &Path) -> Self {
         Self { proc: proc.into(), cgroups: proc.join("cgroups") }
     }
 
-    /// What the process can take now without swapping and without passing a limit; `None` where nothing is told.
+    /// The memory that the process can use now without swapping or exceeding a limit; `None` if nothing reports it.
     pub(super) fn left(&self) -> Option<Bytes> {
         let sources = [
             self.available(),
@@ -42,14 +43,14 @@ impl Machine {
         kibibytes(&fs::read_to_string(self.proc.join("meminfo")).ok()?, "MemAvailable:")
     }
 
-    /// What a limit of the process leaves of what its status says that it has.
+    /// How much a limit of the process leaves, given the usage in its status.
     fn within(&self, resource: Resource, used: &str) -> Option<Bytes> {
         let limit = Bytes(getrlimit(resource).current?);
         let status = fs::read_to_string(self.proc.join("self/status")).ok()?;
         Some(limit.saturating_sub(kibibytes(&status, used)?))
     }
 
-    /// What the tightest of the process's control groups leaves: every one above it counts.
+    /// How much the tightest of the process's control groups leaves, including all groups above it.
     fn within_groups(&self) -> Option<Bytes> {
         let groups = fs::read_to_string(self.proc.join("self/cgroup")).ok()?;
         groups.lines().filter_map(|line| self.within_group(line)).min()
@@ -69,11 +70,11 @@ impl Machine {
     }
 }
 
-/// Where a control group tells of its memory.
+/// The files in which a control group reports its memory.
 struct GroupFiles {
     limits: &'static [&'static str],
     used: &'static str,
-    /// The line of `memory.stat` with file pages that are given back before anything fails.
+    /// The line of `memory.stat` with file pages that the kernel reclaims before an allocation fails.
     reclaimable: &'static str,
 }
 
@@ -88,7 +89,7 @@ const LEGACY: GroupFiles = GroupFiles {
 impl GroupFiles {
     fn left(&self, group: &Path) -> Option<Bytes> {
         let number = |file: &str| fs::read_to_string(group.join(file)).ok()?.trim().parse().ok().map(Bytes);
-        // Without a limit the file says `max`.
+        // Without a limit, the file contains `max`.
         let limit = self.limits.iter().filter_map(|file| number(file)).min()?;
         let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
         let reclaimable = field(&stat, self.reclaimable).map_or(Bytes::ZERO, Bytes);
@@ -112,7 +113,7 @@ fn kibibytes(text: &str, name: &str) -> Option<Bytes> {
 mod tests {
     use super::*;
 
-    /// A machine of files, each given as path and text.
+    /// A machine made of files, each given as path and text.
     fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, Machine) {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {
@@ -146,7 +147,7 @@ mod tests {
             ])
         };
         let left = |(_root, machine): (tempfile::TempDir, Machine)| machine.left();
-        // Cached file pages that are not in use are given back before anything fails.
+        // The kernel reclaims cached file pages that are not in use before an allocation fails.
         assert_eq!(left(group("1048576\n", "524288\n")), Some(Bytes(524_288 + 1024)));
         assert_eq!(left(group("1048576\n", "9999999\n")), Some(Bytes::ZERO));
         assert_eq!(left(group("max\n", "524288\n")), Some(Bytes::kib(4000)));

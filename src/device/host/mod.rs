@@ -1,4 +1,4 @@
-//! Host memory whose size follows from a model or a batch: how much of it may be taken, and who holds it.
+//! Host memory whose size depends on a model or a batch: how much may be allocated, and who holds it.
 
 mod account;
 mod machine;

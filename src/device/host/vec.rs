@@ -1,4 +1,4 @@
-//! Host memory of an account, as elements.
+//! Vectors in host memory that is charged to an account.
 
 use std::ops::{Deref, DerefMut};
 
@@ -6,10 +6,10 @@ use super::account::{Charge, HostAccount, HostMemoryRefused};
 use crate::mapping::{Mapping, Plain};
 use vramlab_allocator::units::Bytes;
 
-/// From this size on memory is a mapping of its own: it goes back to the system when it is dropped.
+/// From this size on, memory has its own mapping, which returns to the system when it is dropped.
 const MAPPED: usize = 256 * 1024;
 
-/// Elements in host memory that an account knows of, zero at first. Dropping it gives the memory back.
+/// Elements in host memory that is charged to an account, initially zero. Dropping it frees the memory.
 pub struct HostVec<T> {
     storage: Storage<T>,
     charge: Option<Charge>,
@@ -30,7 +30,7 @@ impl HostAccount {
     /// `len` zeroed elements.
     ///
     /// # Errors
-    /// [`HostMemoryRefused`] where a bound forbids it, or the system has no memory after all.
+    /// [`HostMemoryRefused`] if a bound forbids it, or if the system has no memory after all.
     pub fn vec<T: Plain>(&self, len: usize) -> Result<HostVec<T>, HostMemoryRefused> {
         if len == 0 {
             return Ok(HostVec::default());
@@ -52,7 +52,7 @@ impl HostAccount {
 }
 
 impl<T> HostVec<T> {
-    /// Memory that it holds.
+    /// The size of its memory.
     #[must_use]
     pub fn held(&self) -> Bytes {
         self.charge.as_ref().map_or(Bytes::ZERO, Charge::bytes)

@@ -1,4 +1,4 @@
-//! Rows of a table by their numbers.
+//! Rows of a table, selected by index.
 
 use super::family::Family;
 use crate::Operand;
@@ -16,7 +16,7 @@ use crate::work::{OpClass, Work};
 pub enum Embedding {
     /// `dst[i, :] = weight[indices[i], :]`.
     Forward { weight: Operand, indices: Operand, dst: Operand, width: usize },
-    /// `dst` (rows × width) becomes the sum of `grad` rows by index; rows without index become zero.
+    /// `dst` (rows × width) becomes the sum of `grad` rows by index; rows that no index names become zero.
     Backward { grad: Operand, indices: Operand, dst: Operand, width: usize },
 }
 
@@ -43,7 +43,7 @@ impl Family for Embedding {
             Self::Forward { dst, .. } => Work::pass(OpClass::Elementwise, &[dst, dst]),
             Self::Backward { grad, indices, dst, .. } => {
                 let work = Work::pass(OpClass::Scatter, &[grad, dst]);
-                // Many indices are sorted first: passes of a radix sort, then the distinct ones and their parts.
+                // Many indices are sorted first: passes of a radix sort, then the distinct indices and their segments.
                 if indices.len > 3072 { work.launches(16, 1.5) } else { work.launches(2, 1.2) }
             }
         }
@@ -69,7 +69,7 @@ impl Family for Embedding {
     }
 }
 
-/// Loops of the processor.
+/// The processor's loops.
 mod cpu {
     use crate::cpu::cores::Cores;
     use crate::cpu::dispatch::real;
@@ -78,12 +78,12 @@ mod cpu {
     use crate::cpu::rows::{for_rows, rows_of};
     use crate::{DType, Operand};
 
-    /// Indices that are known to be positions in a table.
+    /// Indices that were checked to lie within a table.
     #[derive(Clone, Copy)]
     struct Positions<'a>(&'a [i64]);
 
     impl<'a> Positions<'a> {
-        /// Those that `view` holds, in a table of `rows`.
+        /// The indices in `view`, for a table of `rows` rows.
         fn in_table(view: &'a View<'_>, rows: usize) -> KernelResult<Self> {
             require(view.dtype() == DType::I64, || format!("indices are {:?}, and must be I64", view.dtype()))?;
             let indices = view.slice::<i64>(0, view.len());
@@ -139,7 +139,7 @@ mod cpu {
         dst: Operand,
         width: usize,
     ) -> KernelResult {
-        /// `order` lists gradient rows by their index, those of table row r in `[starts[r], starts[r + 1])`.
+        /// `order` lists gradient rows sorted by index: those of table row r are at `[starts[r], starts[r + 1])`.
         fn go<R: Real>(cores: &Cores, grad: View<'_>, order: &[usize], starts: &[usize], dst: View<'_>, width: usize) {
             for_rows(
                 cores,
@@ -164,8 +164,8 @@ mod cpu {
         require(grad.len == indices.len * width, || format!("the gradient is not {} × {width}", indices.len))?;
         let (from, at, to) = (access.read(&grad)?, access.read(&indices)?, access.write(&dst)?);
         let positions = Positions::in_table(&at, table)?;
-        // A counting sort, stable: each row's gradients are added in the order of their positions. An index's rows end where
-        // those of the next begin, once all of them have found their places.
+        // A stable counting sort: each row's gradients are added in the order of their positions. After all positions
+        // are placed, an index's range ends where the next one's begins.
         let mut starts = cores.vec::<usize>(table + 2)?;
         let mut order = cores.vec::<usize>(positions.len())?;
         (0..positions.len()).for_each(|i| starts[positions.at(i) + 2] += 1);
@@ -181,7 +181,7 @@ mod cpu {
     }
 }
 
-/// What launches its CUDA C.
+/// Launches of the CUDA kernels.
 mod cuda {
     use super::Embedding;
     use crate::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
@@ -191,13 +191,13 @@ mod cuda {
     use vramlab_allocator::units::Address;
 
     const THREADS: u32 = 256;
-    /// Loads of a thread that are under way at once.
+    /// Loads that a thread has in flight at the same time.
     const UNROLL: usize = 4;
-    /// Positions that are kept of each table row: rows of more are crowded.
+    /// Positions that are stored for each table row. Rows with more are called crowded.
     const KEPT: usize = 16;
-    /// Positions that one block adds for a crowded row, at least and at most.
+    /// The least and the most positions that one block adds for a crowded row.
     const SEGMENT: (usize, usize) = (128, 1024);
-    /// Segments of a crowded row, at most.
+    /// The most segments of a crowded row.
     const MOST_SEGMENTS: usize = 4096;
 
     /// Launches a kernel of this family.
@@ -221,7 +221,7 @@ mod cuda {
         }
     }
 
-    /// Four elements at once can be loaded or stored at every multiple of four of each row of `width`.
+    /// True if four elements can be loaded or stored at once at every multiple of four in each row of `width`.
     fn packed(operands: [&Operand; 2], width: usize) -> bool {
         let aligned = |operand: &Operand| operand.address.0.is_multiple_of(4 * operand.dtype.size());
         width.is_multiple_of(4) && operands.into_iter().all(aligned)
@@ -245,14 +245,14 @@ mod cuda {
         queue.launch(name, &[weight.dtype, dst.dtype], grid, &mut { arguments })
     }
 
-    /// What the gradient keeps in scratch: how large its parts are and where they begin.
+    /// The gradient's data in scratch: the sizes of its parts and their offsets.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     struct ScratchLayout {
         /// Positions that one block adds for a crowded row.
         segment: usize,
-        /// Segments of crowded rows, at most.
+        /// The most segments of crowded rows.
         most_items: usize,
-        /// Bytes of the number of items and of the counts of positions, which begin as zeros.
+        /// Bytes of the number of items and of the counts of positions, which must be zeroed first.
         zeros: usize,
         row_of: usize,
         kept: usize,
@@ -262,13 +262,14 @@ mod cuda {
     }
 
     impl ScratchLayout {
-        /// Where the counts begin; the number of items is before them.
+        /// The offset of the counts; the number of items precedes them.
         const COUNTS: usize = 256;
 
         /// For `n` positions in a table of `rows` rows of `width`.
         fn new(n: usize, rows: usize, width: usize) -> Self {
             let segment = n.div_ceil(SEGMENT.1).clamp(SEGMENT.0, SEGMENT.1);
-            // A crowded row has more positions than are kept, and each segment but its first begins after a whole one.
+            // A crowded row has more positions than are stored, and each of its segments except the first follows a
+            // whole one.
             let most_items = n / (KEPT + 1) + n / segment;
             let mut bytes = 0;
             let mut part = |size: usize| {
@@ -348,7 +349,7 @@ mod cuda {
     }
 }
 
-/// Cases.
+/// Test cases.
 mod selftest {
     use super::Embedding;
     use crate::DType;

@@ -1,4 +1,4 @@
-//! What is known of a family of kernels.
+//! The interface of a family of kernels.
 
 use crate::cpu::operand::KernelResult;
 use crate::cpu::processor::Processor;
@@ -8,7 +8,7 @@ use crate::selftest::session::Session;
 use crate::span::Span;
 use crate::work::Work;
 
-/// Kernels that belong together: as a rule those of one file of CUDA C.
+/// Kernels that belong together, usually those of one file of CUDA C.
 pub(crate) trait Family {
     /// Its CUDA C.
     const UNITS: &'static [TranslationUnit];
@@ -16,18 +16,18 @@ pub(crate) trait Family {
     /// The kernel's name in errors and logs.
     fn name(&self) -> &'static str;
 
-    /// Tells every run of memory that it touches.
+    /// Passes every span of memory that it accesses to `tell`.
     fn reach(&self, tell: &mut impl FnMut(Span));
 
-    /// What it costs.
+    /// Its cost.
     fn work(&self) -> Work;
 
-    /// Starts it on the processor.
+    /// Runs it on the processor.
     fn on_cpu(&self, on: &Processor<'_>) -> KernelResult;
 
     /// Launches it on a GPU.
     fn on_cuda(&self, queue: &mut Queue<'_>) -> Result<(), Refusal>;
 
-    /// Runs every kernel of the family, in every type, beside the processor in f64.
+    /// Compares every kernel of the family, in every type, with the processor in f64.
     fn selftest(session: &mut Session<'_>);
 }

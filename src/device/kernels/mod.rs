@@ -1,9 +1,10 @@
-//! The kernels that ops launch, as data, and what every device does with them.
+//! The kernels that ops launch, as data, and their implementation on every device.
 //!
-//! A family has everything of its kernels beside them: their operands, names, reach and cost, the processor's loops, the CUDA C and
-//! what launches it, and the cases of the selftest. [`Kernel`] is one of any family; what a device asks of it goes to its family.
-//! 16-bit operands are read and written as such; arithmetic is in f32 (f64 where any float operand is f64), and elements are
-//! converted as they are loaded and stored. On a GPU sums run in a fixed order, so that a run can be repeated bit for bit.
+//! A family contains everything about its kernels: their operands, names, reach and cost, the processor's loops, the
+//! CUDA C and its launches, and the cases of the selftest. [`Kernel`] is a kernel of any family and delegates to its
+//! family. 16-bit operands are read and written as such; arithmetic is in f32 (f64 if any float operand is f64), and
+//! elements are converted as they are loaded and stored. On a GPU sums run in a fixed order, so that a run can be
+//! repeated bit for bit.
 
 mod attention;
 mod batch_norm;
@@ -64,18 +65,18 @@ macro_rules! families {
                 match self { $(Self::$family(kernel) => kernel.name(),)* }
             }
 
-            /// Tells every run of memory that it touches.
+            /// Passes every span of memory that it accesses to `tell`.
             pub fn reach(&self, mut tell: impl FnMut(Span)) {
                 match self { $(Self::$family(kernel) => kernel.reach(&mut tell),)* }
             }
 
-            /// What it costs.
+            /// Its cost.
             #[must_use]
             pub fn work(&self) -> Work {
                 match self { $(Self::$family(kernel) => kernel.work(),)* }
             }
 
-            /// Starts it on the processor.
+            /// Runs it on the processor.
             pub(crate) fn on_cpu(&self, on: &Processor<'_>) -> KernelResult {
                 match self { $(Self::$family(kernel) => kernel.on_cpu(on),)* }
             }

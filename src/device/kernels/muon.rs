@@ -1,4 +1,4 @@
-//! What Muon does beside matrix products.
+//! Muon's operations besides matrix products.
 
 use super::family::Family;
 use crate::cpu::operand::KernelResult;
@@ -10,15 +10,16 @@ use crate::span::{Span, Tell};
 use crate::work::{OpClass, Work, size};
 use crate::{MatrixView, Operand};
 
-/// Muon's update of one parameter; every number is rounded to its type where PyTorch's ops round.
+/// Muon's update of one parameter. Numbers are rounded to their type wherever PyTorch's ops round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[expect(missing_docs, reason = "fields of kernels are the operands their formula names")]
 pub enum Muon {
-    /// `buffer = lerp(buffer, gradient, 1 − momentum)`, `update = lerp(gradient, buffer, momentum)`: momentum at least a half.
+    /// `buffer = lerp(buffer, gradient, 1 − momentum)`, `update = lerp(gradient, buffer, momentum)`, with momentum of
+    /// at least ½.
     Nesterov { buffer: Operand, gradient: Operand, update: Operand, momentum: f64 },
-    /// `matrix[i] /= max(norm, least)`, with one element of `norm`.
+    /// `matrix[i] /= max(norm, least)`, where `norm` has one element.
     Normalise { matrix: Operand, norm: Operand, least: f32 },
-    /// `parameter[r,c] = keep · parameter[r,c] − step · update[r,c]` of rows of `cols`.
+    /// `parameter[r,c] = keep · parameter[r,c] − step · update[r,c]` for rows of `cols`.
     Step { parameter: Operand, update: MatrixView, cols: usize, keep: f64, step: f64 },
 }
 
@@ -81,7 +82,7 @@ impl Family for Muon {
     }
 }
 
-/// Loops of the processor.
+/// The processor's loops.
 mod cpu {
     use crate::cpu::cores::Cores;
     use crate::cpu::dispatch::{real, scalar};
@@ -105,7 +106,7 @@ mod cpu {
                 R::load(&gradient, start, g);
                 b.iter_mut().zip(&*g).for_each(|(b, &g)| *b += rest * (g - *b));
                 R::store(&buffer, start, b);
-                // As it is kept.
+                // Continue with the stored (rounded) values.
                 R::load(&buffer, start, b);
                 u.iter_mut().zip(&*b).zip(&*g).for_each(|((u, &b), &g)| *u = b - (b - g) * rest);
                 R::store(&update, start, u);
@@ -137,7 +138,7 @@ mod cpu {
         }
         require(norm.len == 1, || "a norm is one element".into())?;
         let (to, norm) = (access.write(&matrix)?, scalar(&access.read(&norm)?));
-        // What is no number stays.
+        // NaN stays NaN.
         let least = f64::from(least);
         real!([matrix.dtype], go(cores, to, if norm < least { least } else { norm }));
         Ok(())
@@ -183,7 +184,7 @@ mod cpu {
     }
 }
 
-/// What launches its CUDA C.
+/// Launches of the CUDA kernels.
 mod cuda {
     use super::Muon;
     use crate::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
@@ -192,7 +193,7 @@ mod cuda {
     use crate::{DType, Operand};
 
     const THREADS: u32 = 256;
-    /// Thread blocks at most: each goes on where there are more elements.
+    /// The most thread blocks; each processes further elements if there are more.
     const BLOCKS: usize = 2048;
     /// Rows and columns that one thread block of a step updates.
     const TILE: usize = 32;
@@ -233,7 +234,7 @@ mod cuda {
             }
             Muon::Step { parameter, update, cols, keep, step } => {
                 let types = [parameter.dtype, update.dtype];
-                // The pairs that there are: of one type, or with f32.
+                // The supported pairs of types: equal ones, or any with f32.
                 let paired = types[0] == types[1] || types.contains(&DType::F32);
                 if !types.into_iter().all(computes) || !paired || *cols == 0 || !parameter.len.is_multiple_of(*cols) {
                     return refused();
@@ -252,7 +253,7 @@ mod cuda {
     }
 }
 
-/// Cases.
+/// Test cases.
 mod selftest {
     use super::Muon;
     use crate::DType;

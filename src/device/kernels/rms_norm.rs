@@ -1,4 +1,4 @@
-//! The norm by the root of the mean square: y = x·rstd·weight with rstd = 1/√(mean(x²) + eps), per row.
+//! Root mean square normalisation: y = x·rstd·weight with rstd = 1/√(mean(x²) + eps), per row.
 
 use super::family::Family;
 use crate::Operand;
@@ -10,12 +10,12 @@ use crate::selftest::session::Session;
 use crate::span::{Span, Tell};
 use crate::work::{OpClass, Work};
 
-/// Norms of rows of `cols` by their squares.
+/// Normalisations of rows of `cols` by their squares.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[expect(missing_docs, reason = "fields of kernels are the operands their formula names")]
 pub enum RmsNorm {
-    /// `dst = weight · src · rstd` with `rstd = 1/√(mean(src²) + eps)` of each row of `cols`, kept in f32: what models of transformers
-    /// write as seven ops.
+    /// `dst = weight · src · rstd` with `rstd = 1/√(mean(src²) + eps)` of each row of `cols`, stored in f32:
+    /// transformers' models use seven ops for this.
     Forward { src: Operand, weight: Operand, dst: Operand, rstd: Operand, cols: usize, eps: f32 },
     /// Gradients of [`Self::Forward`] with respect to its source and weight; dsrc may be grad.
     Backward {
@@ -27,7 +27,7 @@ pub enum RmsNorm {
         dweight: Operand,
         cols: usize,
     },
-    /// `dst[r] = √(Σ_c src[r,c]²)` of rows of `cols`.
+    /// `dst[r] = √(Σ_c src[r,c]²)` for rows of `cols`.
     RowNorm { src: Operand, dst: Operand, cols: usize },
 }
 
@@ -87,7 +87,7 @@ impl Family for RmsNorm {
     }
 }
 
-/// Loops of the processor.
+/// The processor's loops.
 mod cpu {
     use crate::Operand;
     use crate::cpu::cores::Cores;
@@ -224,7 +224,7 @@ mod cpu {
     }
 
     fn backward_rows<R: Real>(cores: &Cores, views: &RmsNormBackward<View<'_>>, rows: usize, cols: usize) {
-        // Blocks of rows whose gradients of the weight are summed apart, then in order: cut by the shape alone.
+        // Blocks of rows whose weight gradients are summed separately, then in order. Only the shape decides them.
         let each = rows.div_ceil(32).max(16);
         let blocks = rows.div_ceil(each);
         let count = R::of(cols as f64);
@@ -282,7 +282,7 @@ mod cpu {
     }
 }
 
-/// What launches its CUDA C.
+/// Launches of the CUDA kernels.
 mod cuda {
     use super::RmsNorm;
     use crate::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
@@ -292,9 +292,9 @@ mod cuda {
     use crate::kernels::sums::cuda::add_shares;
     use crate::{DType, Operand};
 
-    /// Threads of a block where each warp has a row of its own.
+    /// Threads in a block if each warp has its own row.
     const THREADS: u32 = 256;
-    /// The longest row that a warp takes.
+    /// The longest row that one warp handles.
     const WARP_ROW: usize = 1024;
 
     /// Launches a kernel of this family.
@@ -307,7 +307,7 @@ mod cuda {
         launched.unwrap_or_else(|| Err(Refusal::unsupported(kernel.name())))
     }
 
-    /// Which of three forms goes through these rows: by warps, by blocks, or for rows of any length and place.
+    /// The kernel for these rows: by warps, by blocks, or for rows of any length and alignment.
     fn form(rows: &Rows, vectors: bool, [warp, block, any]: [&'static str; 3]) -> (&'static str, Grid) {
         if !vectors {
             (any, Grid::row(rows.grid, threads_of(rows.cols)))
@@ -318,7 +318,7 @@ mod cuda {
         }
     }
 
-    /// `None` where there is no kernel for these operands.
+    /// `None` if there is no kernel for these operands.
     fn forward(queue: &mut Queue<'_>, kernel: &RmsNorm) -> Option<Result<(), Refusal>> {
         let RmsNorm::Forward { src, weight, dst, rstd, cols, eps } = kernel else { return None };
         let rows = Rows::of(src, *cols)?;
@@ -339,7 +339,7 @@ mod cuda {
         Some(queue.launch(name, &[src.dtype, weight.dtype], grid, arguments))
     }
 
-    /// `None` where there is no kernel for these operands.
+    /// `None` if there is no kernel for these operands.
     fn row_norm(queue: &mut Queue<'_>, kernel: &RmsNorm) -> Option<Result<(), Refusal>> {
         let RmsNorm::RowNorm { src, dst, cols } = kernel else { return None };
         let rows = Rows::of(src, *cols)?;
@@ -354,7 +354,7 @@ mod cuda {
         Some(queue.launch(name, &[src.dtype, dst.dtype], grid, arguments))
     }
 
-    /// `None` where there is no kernel for these operands.
+    /// `None` if there is no kernel for these operands.
     fn backward(queue: &mut Queue<'_>, kernel: &RmsNorm) -> Option<Result<(), Refusal>> {
         let RmsNorm::Backward { grad, src, rstd, weight, dsrc, dweight, cols } = kernel else { return None };
         let rows = Rows::of(src, *cols)?;
@@ -364,7 +364,7 @@ mod cuda {
         if !fits || rows.rows == 0 {
             return None;
         }
-        // First the weight's: the source's gradient may take the place of what both are made of.
+        // The weight's gradient comes first, because the source's gradient may overwrite the inputs of both.
         let summed = to_weight(queue, &rows, [grad, src, rstd], dweight);
         Some(summed.and_then(|()| to_source(queue, &rows, [grad, src, rstd, weight, dsrc])))
     }
@@ -395,7 +395,7 @@ mod cuda {
     }
 }
 
-/// Cases.
+/// Test cases.
 mod selftest {
     use super::RmsNorm;
     use crate::DType;

@@ -17,9 +17,10 @@ pub enum Rotary {
     /// The tables of a rotary embedding, (rows, copies × frequencies) each: `cos[r, i] = scaling · cos(r · f[i mod n])`, and `sin` alike,
     /// where `f` are the n `frequencies` (f32).
     Tables { frequencies: Operand, cos: Operand, sin: Operand, scaling: f64, copies: usize },
-    /// Rotates queries or keys by their positions, the first half of a head paired with the second, or each even element with the one
-    /// behind it: `dst[i] = src[i] · cos[p] + turned[i] · sin[p]` with `turned` being the second of each pair, negated, in the place of
-    /// the first, and the first in that of the second; `p` is the number of the pair, and in the tables half of them further on for its second.
+    /// Rotates queries or keys by their positions: `dst[i] = src[i] · cos[p] + turned[i] · sin[p]`. The elements of a
+    /// pair are at the same place in the two halves of a head, or adjacent. `turned` exchanges the elements of each
+    /// pair and negates the one that moves to the first place. `p` is the pair's number; for the pair's second element,
+    /// it is half a table row further on.
     Rotate { shape: RotaryShape, src: HeadView, dst: HeadView, pass: RotaryPass },
 }
 
@@ -47,10 +48,10 @@ impl Family for Rotary {
 
     fn work(&self) -> Work {
         match self {
-            // A product of positions and frequencies, put side by side; sine and cosine, each scaled and rounded.
+            // A product of positions and frequencies, concatenated; sine and cosine, each scaled and rounded.
             Self::Tables { cos, sin, .. } => Work::elementwise(&[cos, sin, cos, sin, cos, sin]).launches(8, 9.0),
-            // Products with both tables, a negated half, halves put together, a sum; backward fills two tensors with zeros and
-            // copies a half into each, one of which is a copy of ours.
+            // Products with both tables, a negated half, a concatenation of halves, and a sum. Backward fills two
+            // tensors with zeros and copies a half into each; one of these is a copy here too.
             Self::Rotate { shape, src, pass, .. } => {
                 let (passes, launches, dispatches) = match pass {
                     RotaryPass::Forward(_) => (10.0, 5, 6.0),
@@ -81,7 +82,7 @@ impl Family for Rotary {
     }
 }
 
-/// Loops of the processor.
+/// The processor's loops.
 mod cpu {
     use crate::cpu::cores::Cores;
     use crate::cpu::dispatch::real;
@@ -130,7 +131,8 @@ mod cpu {
         Ok(())
     }
 
-    /// Rotates every head of every position, or computes what `pass` says of its gradient. A table that is not there is one of zeros.
+    /// Rotates every head of every position, or computes the part of its gradient given by `pass`. An absent table
+    /// counts as zeros.
     pub(super) fn rotate(
         cores: &Cores,
         mut access: Access<'_>,
@@ -192,13 +194,13 @@ mod cpu {
         Ok(())
     }
 
-    /// One head of one position.
+    /// Rotates one head of one position.
     #[inline(always)]
     fn turn<R: Real>(x: &[R], [cos, sin]: [&[R]; 2], y: &mut [R], neighbours: bool, backward: bool) {
         let half = x.len() / 2;
         for pair in 0..half {
             let (i, j) = if neighbours { (2 * pair, 2 * pair + 1) } else { (pair, pair + half) };
-            // Backward is the transpose: the sine of the other element, with the other sign.
+            // Backward is the transpose: it uses the other element's sine, with the opposite sign.
             let other = pair + half;
             let (first, second) = if backward { (sin[other], -sin[pair]) } else { (-sin[pair], sin[other]) };
             y[i] = x[i] * cos[pair] + x[j] * first;
@@ -207,7 +209,7 @@ mod cpu {
     }
 }
 
-/// What launches its CUDA C.
+/// Launches of the CUDA kernels.
 mod cuda {
     use super::Rotary;
     use crate::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
@@ -234,7 +236,7 @@ mod cuda {
         matches!(dtype, DType::F32 | DType::F16 | DType::Bf16)
     }
 
-    /// `None` where there is no kernel for the operands.
+    /// `None` if there is no kernel for the operands.
     fn tables(
         queue: &mut Queue<'_>,
         frequencies: Operand,
@@ -294,13 +296,13 @@ mod cuda {
         Some(queue.launch("rotary", &[], grid, &mut arguments.structure(&fields)))
     }
 
-    /// An operand and what it consists of.
+    /// Adds an operand and its type.
     fn typed(arguments: Arguments, operand: &Operand) -> Arguments {
         arguments.operand(operand).int(operand.dtype as u32)
     }
 }
 
-/// Cases.
+/// Test cases.
 mod selftest {
     use super::Rotary;
     use crate::selftest::bound::ErrorBound;
@@ -328,10 +330,10 @@ mod selftest {
                 });
             }
         }
-        // Of queries or keys, the tables and the result: those of autocast are the last.
+        // The types of queries or keys, of the tables, and of the result. The last are autocast's.
         let types = [[DType::F32; 3], [DType::F16; 3], [DType::Bf16; 3], [DType::Bf16, DType::F32, DType::F32]];
         for [src_type, table_type, dst_type] in types {
-            // The last two leave a rest of each head as it is.
+            // In the last two, a part of each head is not rotated.
             for [batch, heads, rows, head_size, rest] in [
                 [1, 1, 1, 2, 0],
                 [2, 3, 5, 8, 0],
@@ -357,7 +359,7 @@ mod selftest {
                     } else {
                         case.output("dst", dst_type, shape.len(), ErrorBound::Formula)
                     };
-                    // As projections leave queries, and head by head.
+                    // The layout that projections give queries, and the layout head by head.
                     let side_by_side = [rows * heads * head_size, head_size, heads * head_size];
                     let from = [rows * heads * whole, whole, heads * whole];
                     let by_head = [heads * rows * head_size, rows * head_size, head_size];

@@ -77,7 +77,7 @@ impl Family for Softmax {
     }
 }
 
-/// Loops of the processor.
+/// The processor's loops.
 mod cpu {
     use crate::Operand;
     use crate::cpu::cores::Cores;
@@ -185,7 +185,7 @@ mod cpu {
     }
 }
 
-/// What launches its CUDA C.
+/// Launches of the CUDA kernels.
 mod cuda {
     use super::Softmax;
     use crate::Operand;
@@ -193,20 +193,20 @@ mod cuda {
     use crate::cuda::rows::{Rows, VECTOR, place, threads_of};
     use crate::kernels::family::Family;
 
-    /// Threads of a block where several rows share one.
+    /// Threads in a block if several rows share one.
     const THREADS: u32 = 128;
     /// The longest row that a warp holds in registers.
     const WARP_ROW: usize = 1024;
 
     /// The four kernels of one of the functions.
     struct Variants {
-        /// One slot a thread, rows of up to 32 slots.
+        /// One slot per thread, for rows of up to 32 slots.
         slot: &'static str,
         /// Rows of up to [`WARP_ROW`] elements.
         warp: &'static str,
-        /// Rows that shared memory has room for.
+        /// Rows that fit into shared memory.
         held: &'static str,
-        /// Any rows.
+        /// All other rows.
         any: &'static str,
     }
 
@@ -234,7 +234,7 @@ mod cuda {
         rows(queue, names, operands, cols).unwrap_or_else(|| Err(Refusal::unsupported(kernel.name())))
     }
 
-    /// Launches the kernel for rows of this length; `None` where there is none for these operands.
+    /// Launches the kernel for rows of this length; `None` if there is none for these operands.
     fn rows(
         queue: &mut Queue<'_>,
         names: &Variants,
@@ -252,7 +252,7 @@ mod cuda {
         let arguments = operands.iter().fold(Arguments::new(), |arguments, operand| arguments.operand(operand));
         let each = rows.vector;
         let aligned = place(first) == 0 && cols.is_multiple_of(each);
-        // Slots that a row touches, wherever it begins.
+        // The most slots that a row touches, wherever it starts.
         let slots = if aligned { cols / each } else { (cols + 2 * (each - 1)) / each };
         let shared = (cols + each) * VECTOR / each;
         let (name, grid, mut arguments) = if operands.iter().any(|x| place(x) != place(first)) {
@@ -271,7 +271,7 @@ mod cuda {
         Some(queue.launch(name, &[first.dtype], grid, &mut arguments))
     }
 
-    /// Dynamic shared memory that a block may have.
+    /// The dynamic shared memory that a block may use.
     const fn shared_memory(capability: u32) -> usize {
         let all = match capability {
             75 => 64,
@@ -280,12 +280,12 @@ mod cuda {
             90..120 => 227,
             _ => 48,
         };
-        // What kernels have of their own.
+        // Subtract the kernels' own share.
         (all << 10) - 1024
     }
 }
 
-/// Cases.
+/// Test cases.
 mod selftest {
     use super::Softmax;
     use crate::DType;
@@ -385,7 +385,7 @@ mod selftest {
         session.check(&case, |at| make(at, [src, dst], cols));
     }
 
-    /// Rows that are all the same, far from zero, or masked.
+    /// Rows of equal values, rows far from zero, and masked rows.
     fn special(softmax: bool, dtype: DType) -> Vec<(usize, usize, &'static str, Values)> {
         let far = if dtype == DType::F16 { 6e4 } else { 1e30 };
         let mut rows = vec![

@@ -1,40 +1,40 @@
-//! How far a result may be from the processor's in f64: the one table of tolerances.
+//! How far a result may differ from the processor's in f64: the only table of tolerances.
 
 use crate::DType;
 
-/// What kind of arithmetic made an output.
+/// The kind of arithmetic that produced an output.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum ErrorBound {
-    /// One right answer: copies, choices, integers, single roundings.
+    /// There is one right answer: copies, choices, integers, single roundings.
     Exact,
-    /// A formula of each element by itself, rounded once.
+    /// A formula of each element alone, rounded once.
     Formula,
-    /// Sums of so many terms, or what is made of such sums.
+    /// Sums of this many terms, or values computed from such sums.
     Sum(usize),
-    /// The same of terms of about this size, which may cancel until nothing is left.
+    /// Sums of terms of about this size, which may cancel completely.
     Cancelling(usize, f64),
-    /// Nothing is known of it: unused elements that a kernel may write.
+    /// Nothing is checked: unused elements that a kernel may write.
     Free,
 }
 
 /// How an output is compared.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Limits {
-    /// The largest permitted error: of the whole in the Euclidean norm, and of each element, where `patience` times as
+    /// The largest permitted error of the whole output, in the Euclidean norm. For single elements, `patience` times as
     /// much is permitted.
     pub tolerance: f64,
     pub patience: f64,
-    /// An element's error is relative to its size and to this part of the output's root mean square: what cancelled is
-    /// no longer seen in the element.
+    /// An element's error is relative to its size plus this share of the output's root mean square, because the
+    /// element's size alone does not show what cancelled.
     pub spread: f64,
-    /// The root mean square counts as no less than this.
+    /// The lower bound for the root mean square.
     pub size: f64,
-    /// Errors up to this are none: half of the least step of the type.
+    /// Errors up to this count as zero: half of the type's least step.
     pub step: f64,
 }
 
 impl ErrorBound {
-    /// The limits of an output of `dtype`; `tf32` where factors were rounded to TensorFloat-32.
+    /// The limits for an output of `dtype`; `tf32` if factors were rounded to TensorFloat-32.
     pub fn limits(self, dtype: DType, tf32: bool) -> Limits {
         let step = if dtype == DType::F16 { 2_f64.powi(-25) * 1.01 } else { 0.0 };
         match self {

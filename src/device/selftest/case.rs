@@ -1,4 +1,4 @@
-//! A case: the operands of one kernel, what they hold and how near they must come.
+//! A test case: the operands of one kernel, their values and their permitted errors.
 
 use std::ops::Index;
 
@@ -7,7 +7,7 @@ use super::values::Values;
 use crate::{DType, HeadView, MatrixView, Operand};
 use vramlab_allocator::units::{Address, Bytes};
 
-/// What f32 stands for in a case, or which other type.
+/// The type that a case uses for f32, or its variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Precision {
     F32,
@@ -18,9 +18,9 @@ pub(crate) enum Precision {
 }
 
 impl Precision {
-    /// The types that every kernel of floats must have.
+    /// The types that every kernel on floats must support.
     pub const FLOATS: [Self; 3] = [Self::F32, Self::F16, Self::Bf16];
-    /// Those of products.
+    /// The types that every matrix product must support.
     pub const PRODUCTS: [Self; 4] = [Self::F32, Self::Tf32, Self::F16, Self::Bf16];
 
     pub const fn dtype(self) -> DType {
@@ -64,38 +64,38 @@ pub(crate) struct OperandSpec {
     pub name: &'static str,
     pub dtype: DType,
     pub len: usize,
-    /// What it holds; nothing where it is only written.
+    /// Its initial values; `None` if it is only written.
     pub values: Option<Values>,
-    /// How it is compared; it is only read where this is absent.
+    /// How it is compared; `None` if it is only read.
     pub bound: Option<ErrorBound>,
 }
 
-/// Where operands begin.
+/// The alignment of operands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Skew {
-    /// At addresses that every vector access likes.
+    /// Addresses aligned for every vector access.
     #[default]
     Aligned,
-    /// All so many elements further.
+    /// All operands are shifted by this many elements.
     Together(usize),
-    /// Each one element further than the one before.
+    /// Each operand is shifted by one element more than the previous one.
     Apart,
 }
 
-/// One call of a kernel.
+/// One test case of a kernel.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     pub kernel: &'static str,
-    /// The column that it counts in.
+    /// The column of the table in which it is counted.
     pub types: String,
     pub shape: String,
     pub tf32: bool,
     precision: Precision,
-    /// A device may do without.
+    /// True if a device need not support it.
     pub optional: bool,
     pub skew: Skew,
     pub operands: Vec<OperandSpec>,
-    /// Multiplications, about; where it is not told, elements.
+    /// The approximate number of multiplications, or the number of elements if it is not set.
     work: usize,
 }
 
@@ -119,13 +119,13 @@ impl Case {
         Self { tf32, precision, ..Self::named(kernel, precision.name().to_owned(), shape) }
     }
 
-    /// A case of operands that are no floats, or of several types.
+    /// A case with operands that are not floats, or of several types.
     pub fn of_types(kernel: &'static str, types: &[DType], shape: impl Into<String>) -> Self {
         let names: Vec<&str> = types.iter().copied().map(name_of).collect();
         Self::named(kernel, names.join("→"), shape)
     }
 
-    /// The type that it tests, of a case with one.
+    /// The type under test, for a case with one type.
     pub const fn main_type(&self) -> DType {
         self.precision.dtype()
     }
@@ -143,17 +143,17 @@ impl Case {
         Self { work: multiplications, ..self }
     }
 
-    /// An operand that is read.
+    /// Adds an operand that is read.
     pub fn input(&mut self, name: &'static str, dtype: DType, len: usize, values: Values) -> Slot {
         self.declare(OperandSpec { name, dtype, len, values: Some(values), bound: None })
     }
 
-    /// An operand that is written, all of it.
+    /// Adds an operand that is written completely.
     pub fn output(&mut self, name: &'static str, dtype: DType, len: usize, bound: ErrorBound) -> Slot {
         self.declare(OperandSpec { name, dtype, len, values: None, bound: Some(bound) })
     }
 
-    /// An operand that is read and written.
+    /// Adds an operand that is read and written.
     pub fn update(&mut self, name: &'static str, dtype: DType, len: usize, values: Values, bound: ErrorBound) -> Slot {
         self.declare(OperandSpec { name, dtype, len, values: Some(values), bound: Some(bound) })
     }
@@ -168,7 +168,7 @@ impl Case {
         self.operands.iter().map(|operand| operand.len).sum()
     }
 
-    /// It belongs to the selection that takes seconds.
+    /// True if it belongs to the selection that takes seconds.
     pub fn is_small(&self) -> bool {
         const ELEMENTS: usize = 40_000;
         const WORK: usize = 1_000_000;
@@ -212,7 +212,7 @@ impl CaseOperands {
 }
 
 impl Skew {
-    /// How far behind an aligned address the operand number `index` begins.
+    /// The offset of operand number `index` from an aligned address.
     pub fn of(self, index: usize, dtype: DType) -> Bytes {
         match self {
             Self::Aligned => Bytes::ZERO,

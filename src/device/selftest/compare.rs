@@ -1,20 +1,20 @@
-//! One output beside the processor's.
+//! Comparison of one output with the processor's.
 
 use super::bound::{ErrorBound, Limits};
 use super::values::rounded;
 use crate::DType;
 
-/// How near an output came.
+/// The result of comparing an output.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Nearness {
-    /// The worst of the errors that [`Limits`] speaks of; infinite where a number is missing.
+    /// The worst of the errors described in [`Limits`]; infinite if a value is NaN where it should not be.
     pub error: f64,
     pub tolerance: f64,
-    /// The first element that is wrong.
+    /// The first wrong element.
     pub wrong: Option<Mismatch>,
 }
 
-/// An element that is wrong.
+/// A wrong element.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Mismatch {
     pub index: usize,
@@ -27,14 +27,14 @@ impl Nearness {
         self.wrong.is_none()
     }
 
-    /// How much of what is permitted was needed.
+    /// The share of the permitted error that was used.
     pub fn used(&self) -> f64 {
         if self.is_close() && self.error == 0.0 { 0.0 } else { self.error / self.tolerance.max(f64::MIN_POSITIVE) }
     }
 }
 
-/// Compares `found`, of `dtype`, with `expected`. Where `expected` is no number, `found` must be none either, unless
-/// what lies there is nobody's.
+/// Compares `found`, of `dtype`, with `expected`. NaN in `expected` requires NaN in `found`, unless the elements are
+/// unused.
 pub(crate) fn compare(found: &[f64], expected: &[f64], dtype: DType, bound: ErrorBound, tf32: bool) -> Nearness {
     let limits = bound.limits(dtype, tf32);
     match bound {
@@ -68,7 +68,7 @@ fn near(found: &[f64], expected: &[f64], limits: Limits) -> Nearness {
     }
     let count = count.max(1) as f64;
     let size = (squares / count).sqrt().max(limits.size);
-    // NaN stays NaN, and is no tolerable error.
+    // NaN stays NaN, and is not a tolerable error.
     let whole = if differences == 0.0 { 0.0 } else { (differences / count).sqrt() / size };
     let mut worst: Option<(f64, Mismatch)> = None;
     let mut first = None;

@@ -1,4 +1,4 @@
-//! Copies beside the compute stream, and the events that order them.
+//! Copies that run concurrently with the compute stream, and the events that order them.
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ pub(crate) fn run(session: &mut Session<'_>) {
     }
 }
 
-/// Odd bytes at odd addresses.
+/// Copies an odd number of bytes at odd addresses.
 fn pageable(session: &mut Session<'_>, len: usize) -> Result<(), String> {
     let bytes: Vec<u8> = (0..4 * len - 1).map(|i| (i % 251) as u8).collect();
     let memory = session.memory();
@@ -43,8 +43,8 @@ fn pageable(session: &mut Session<'_>, len: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// Page-locked numbers go to the device on the copy stream, are doubled on the compute stream and come back on the copy
-/// stream, several rounds under way at once; only events order them.
+/// Copies page-locked numbers to the device on the copy stream, doubles them on the compute stream, and copies them
+/// back on the copy stream. Several rounds are in flight at once, and only events order them.
 fn there_and_back(session: &mut Session<'_>, len: usize) -> Result<(), String> {
     let size = DType::F32.bytes(len);
     let apart = size.get().next_multiple_of(512);

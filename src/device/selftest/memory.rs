@@ -1,20 +1,20 @@
-//! A device under test with one piece of memory, from which operands are cut.
+//! A device under test with one piece of memory, in which operands are placed.
 
 use super::case::{Case, CaseOperands};
 use crate::{DType, Device, DeviceError, Kernel, MatrixPrecision, Operand, Span};
 use vramlab_allocator::SegmentSource;
 use vramlab_allocator::units::{Address, Bytes, MIB, StreamId};
 
-/// Operands begin at multiples of this, unless they are skewed on purpose.
+/// Operands start at multiples of this, unless they are skewed on purpose.
 const ALIGNMENT: u64 = 256;
-/// Bytes before and behind every operand that nobody may write, of this value.
+/// Guard bytes before and after every operand, which kernels must not write.
 const GUARD: usize = 256;
 const GUARD_BYTE: u8 = 0xA5;
-/// What outputs hold before: no number in any float type.
+/// The bytes in outputs beforehand: NaN in every float type.
 const POISON: u8 = 0xFF;
-/// Bytes of the workspace that kernels may be lent.
+/// Bytes of the workspace that is lent to kernels.
 const WORKSPACE: usize = 256 * 1024;
-/// The least that is asked of the device at once.
+/// The least memory that is requested from the device at once.
 const LEAST: u64 = 16 * MIB;
 
 /// Why there is no result.
@@ -22,9 +22,9 @@ const LEAST: u64 = 16 * MIB;
 pub(crate) enum Trouble {
     /// The device refused.
     Device(DeviceError),
-    /// Bytes beside an operand are not what they were.
+    /// The bytes next to an operand have changed.
     Guard { operand: &'static str, behind: bool },
-    /// There is not so much memory.
+    /// There is not enough memory.
     Memory(Bytes),
 }
 
@@ -47,7 +47,7 @@ impl<'d> Memory<'d> {
         Self { device, source, segment: None }
     }
 
-    /// At least `bytes` of device memory; what lay there before is gone.
+    /// Provides at least `bytes` of device memory; earlier contents are lost.
     pub fn take(&mut self, bytes: Bytes) -> Result<Address, Trouble> {
         if let Some((address, size)) = self.segment {
             if size >= bytes {
@@ -62,12 +62,12 @@ impl<'d> Memory<'d> {
         Ok(address)
     }
 
-    /// Leaves the memory of a device that is lost: it went with it.
+    /// Forgets the memory of a lost device, because it was lost too.
     pub fn abandon(&mut self) {
         self.segment = None;
     }
 
-    /// Places the operands of a case, each in the type that `stored` makes of its own.
+    /// Places the operands of a case, each in the type that `stored` returns for its own.
     pub fn place(&mut self, case: &Case, stored: impl Fn(DType) -> DType) -> Result<CaseOperands, Trouble> {
         let mut end = 0;
         let mut offsets = Vec::with_capacity(case.operands.len());
@@ -94,8 +94,8 @@ impl<'d> Memory<'d> {
         Ok(())
     }
 
-    /// Fills what will be written, with its guards; runs `launch`, with a workspace where `lends`; gives back the bytes of
-    /// what was written.
+    /// Fills the operands that will be written, with their guards; runs `launch`, with a workspace if `lends`; returns
+    /// the bytes of the written operands.
     pub fn run(
         &mut self,
         case: &Case,
@@ -130,7 +130,7 @@ impl<'d> Memory<'d> {
         Ok(results)
     }
 
-    /// Fills an operand with `content`, or with what is no number, and what lies beside it with guards.
+    /// Fills an operand with `content`, or with NaN, and the bytes next to it with guards.
     fn fill(&mut self, operand: &Operand, content: Option<&[u8]>) -> Result<(), Trouble> {
         let size = size_of(operand);
         let mut region = vec![GUARD_BYTE; size + 2 * GUARD];
@@ -142,7 +142,7 @@ impl<'d> Memory<'d> {
         Ok(self.device.copy_pageable(&region, before(operand), StreamId::DEFAULT)?)
     }
 
-    /// The bytes of an operand whose guards are as they were.
+    /// The bytes of an operand, after checking that its guards are unchanged.
     fn fetch(&mut self, operand: &Operand, name: &'static str) -> Result<Vec<u8>, Trouble> {
         let size = size_of(operand);
         let mut region = vec![0; size + 2 * GUARD];
@@ -159,11 +159,11 @@ impl<'d> Memory<'d> {
     }
 }
 
-/// What launches the kernel of a case.
+/// Launches the kernel of a case.
 pub(crate) type Launcher<'l> =
     &'l dyn Fn(&CaseOperands, &mut dyn FnMut(&Kernel<'_>) -> Result<(), DeviceError>) -> Result<(), DeviceError>;
 
-/// A kernel of a case reaches its operands and nothing else, or what [`Kernel::reach`] tells is wrong.
+/// Checks that a kernel accesses only the operands of its case, as far as [`Kernel::reach`] tells.
 fn within(placed: &CaseOperands, kernel: &Kernel<'_>) -> Result<(), DeviceError> {
     let operands: Vec<Span> = placed.operands.iter().map(Span::from).collect();
     let end = |span: &Span| span.start.0.saturating_add(span.bytes.get());

@@ -1,8 +1,8 @@
-//! Every kernel of a device, in every type, beside the processor in f64.
+//! Compares every kernel of a device, in every type, with the processor in f64.
 //!
-//! A case is one kernel over operands of known values. They are rounded to the type under test and given to both
-//! devices. Outputs hold no numbers before, so that what a kernel leaves out shows; what lies beside them must stay; a
-//! second run, with a workspace lent, must give the same bits. How near is near enough says `bound.rs`.
+//! A case is one kernel with operands of known values, which are rounded to the type under test and given to both
+//! devices. Outputs contain NaN beforehand, so that missing elements show. Bytes next to outputs must not change. A
+//! second run, with a workspace lent, must produce the same bits. `bound.rs` defines the permitted errors.
 
 pub(crate) mod bound;
 pub(crate) mod case;
@@ -21,10 +21,10 @@ use session::Session;
 pub use options::{Extent, Options};
 pub use report::{Failure, Outcome, Report, Row};
 
-/// Tests `device`, telling `progress` of each case.
+/// Tests `device`, and calls `progress` for each case.
 ///
 /// # Errors
-/// [`DeviceError::Unavailable`] where the processor, with which it is compared, can't be used.
+/// [`DeviceError::Unavailable`] if the processor, with which it is compared, can't be used.
 pub fn run(device: &mut dyn Device, options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Report, DeviceError> {
     let mut processor = CpuDevice::open(CpuOptions::default())?;
     let report = {

@@ -1,9 +1,9 @@
-//! What is tested.
+//! The choice of tests.
 
 /// How much is tested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Extent {
-    /// Small cases: seconds.
+    /// Small cases, which take seconds.
     Small,
     /// All of them.
     #[default]
@@ -13,8 +13,8 @@ pub enum Extent {
 /// What to test.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// How much.
+    /// The extent of the tests.
     pub extent: Extent,
-    /// Kernels whose names begin so; all where there are none.
+    /// Prefixes of kernels' names to test; empty for all kernels.
     pub only: Vec<String>,
 }

@@ -1,16 +1,16 @@
-//! What a selftest found, kernel by kernel and type by type.
+//! The results of a selftest, by kernel and type.
 
 use serde::Serialize;
 
 use super::compare::Nearness;
 
-/// How the cases of a row ended.
+/// The result of a row's cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// All came near enough.
+    /// All cases were within their limits.
     Ok,
-    /// At least one did not.
+    /// At least one case was not.
     Failed,
     /// The device has no such kernel, and need not have it.
     NotSupported,
@@ -37,15 +37,15 @@ pub struct Row {
     pub dtype: String,
     /// Cases that ran.
     pub cases: usize,
-    /// The error that came nearest to its tolerance; absent where something other than a number was wrong.
+    /// The error that came closest to its tolerance; absent if something other than a number was wrong.
     pub worst_error: Option<f64>,
     /// The tolerance of that case.
     pub tolerance: f64,
-    /// How they ended.
+    /// The result of the cases.
     pub outcome: Outcome,
-    /// Cases that were wrong.
+    /// Wrong cases.
     pub failures: Vec<Failure>,
-    /// How much of the tolerance the worst case used.
+    /// The share of the tolerance that the worst case used.
     #[serde(skip)]
     used: f64,
 }
@@ -65,26 +65,26 @@ impl Row {
     }
 }
 
-/// A case that was wrong.
+/// A wrong case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Failure {
     /// Sizes and switches.
     pub shape: String,
-    /// The first element that is wrong, or what else happened.
+    /// The first wrong element, or what else happened.
     pub sentence: String,
 }
 
-/// What a selftest found.
+/// The results of a selftest.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Report {
-    /// One row for each kernel and type; those of a kernel follow each other.
+    /// One row for each kernel and type; the rows of a kernel are adjacent.
     pub rows: Vec<Row>,
-    /// The device was lost: why, and in which case.
+    /// If the device was lost: why, and in which case.
     pub lost: Option<String>,
 }
 
 impl Report {
-    /// Everything that was tested is right.
+    /// True if every tested case is right.
     #[must_use]
     pub fn passed(&self) -> bool {
         self.lost.is_none() && self.rows.iter().all(|row| row.outcome != Outcome::Failed)
@@ -117,14 +117,14 @@ impl Report {
         }
     }
 
-    /// Adds what was wrong with a case.
+    /// Adds a failure of a case.
     pub(crate) fn fail(&mut self, kernel: &str, dtype: &str, failure: Failure) {
         let row = self.row(kernel, dtype);
         row.outcome = Outcome::Failed;
         row.failures.push(failure);
     }
 
-    /// The device has no such kernel, and need not.
+    /// Records that the device lacks a kernel that it need not have.
     pub(crate) fn refuse(&mut self, kernel: &str, dtype: &str) {
         let row = self.row(kernel, dtype);
         if row.outcome == Outcome::Ok && row.cases == 0 {

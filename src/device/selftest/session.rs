@@ -9,7 +9,7 @@ use super::report::{Failure, Report};
 use super::values::{decode, encode, rounded, seed_of};
 use crate::{DType, Device, DeviceError, Kernel};
 
-/// A selftest under way.
+/// A selftest in progress.
 pub(crate) struct Session<'s> {
     tested: Memory<'s>,
     reference: Memory<'s>,
@@ -18,7 +18,7 @@ pub(crate) struct Session<'s> {
     pub report: Report,
 }
 
-/// The type that the reference keeps `dtype` in.
+/// The type in which the reference stores `dtype`.
 const fn widened(dtype: DType) -> DType {
     if dtype.is_float() { DType::F64 } else { dtype }
 }
@@ -39,12 +39,12 @@ impl<'s> Session<'s> {
         }
     }
 
-    /// The case is among those that were asked for.
+    /// True if the case was requested.
     pub fn wants(&self, case: &Case) -> bool {
         self.wants_kernel(case.kernel) && (self.options.extent == Extent::Full || case.is_small())
     }
 
-    /// Cases of this kernel are among those that were asked for.
+    /// True if cases of this kernel were requested.
     pub fn wants_kernel(&self, kernel: &str) -> bool {
         let only = &self.options.only;
         self.report.lost.is_none() && (only.is_empty() || only.iter().any(|name| kernel.starts_with(name.as_str())))
@@ -55,12 +55,12 @@ impl<'s> Session<'s> {
         &mut self.tested
     }
 
-    /// Runs the kernel that `kernel` makes of the operands of `case`.
+    /// Runs the kernel that `kernel` builds from the operands of `case`.
     pub fn check<K: Into<Kernel<'static>>>(&mut self, case: &Case, kernel: impl Fn(&CaseOperands) -> K) {
         self.check_launch(case, &|placed, launch| launch(&kernel(placed).into()));
     }
 
-    /// The same where the kernel borrows.
+    /// The same for a kernel that borrows.
     pub fn check_launch(&mut self, case: &Case, launch: Launcher<'_>) {
         if !self.wants(case) {
             return;
@@ -87,7 +87,7 @@ impl<'s> Session<'s> {
         }
     }
 
-    /// Counts something that is no case of a kernel.
+    /// Records a check that is not a kernel's case.
     pub fn record(&mut self, kernel: &'static str, dtype: &str, shape: &str, result: Result<(), String>) {
         self.report.add(kernel, dtype, &Nearness::default());
         if let Err(sentence) = result {
@@ -136,7 +136,7 @@ impl<'s> Session<'s> {
         Ok(verdict)
     }
 
-    /// What the operands of a case hold after the processor has run it in f64: values for a case that follows.
+    /// The operands' contents after the processor has run a case in f64, as values for a following case.
     pub fn prepare<K: Into<Kernel<'static>>>(
         &mut self,
         case: &Case,
@@ -178,14 +178,14 @@ impl<'s> Session<'s> {
     }
 }
 
-/// What a case came to.
+/// The outcome of a case.
 #[derive(Default)]
 struct Verdict {
     nearness: Nearness,
     wrong: Vec<String>,
 }
 
-/// The numbers of each operand as its type holds them; none where it is only written.
+/// The initial numbers of each operand, rounded to its type; empty if it is only written.
 fn values_of(case: &Case) -> Vec<Vec<f64>> {
     let seed = seed_of(&format!("{} {}", case.kernel, case.shape));
     let operands = case.operands.iter().zip(1..);

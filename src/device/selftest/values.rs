@@ -1,4 +1,4 @@
-//! What operands hold: numbers that a seed decides, and their bytes in every type.
+//! The values of operands: numbers derived from a seed, and their bytes in every type.
 
 use half::{bf16, f16};
 
@@ -7,19 +7,19 @@ use crate::{DType, from_e4m3, from_e5m2, to_e4m3, to_e5m2};
 /// Numbers to fill an operand with.
 #[derive(Clone, Debug)]
 pub(crate) enum Values {
-    /// Evenly spread between two bounds.
+    /// Uniformly distributed between two bounds.
     Uniform(f64, f64),
-    /// A bell around a mean, of a standard deviation; never further from the mean than 3.5 of them.
+    /// Approximately normal with this mean and standard deviation, at most 3.5 deviations from the mean.
     Normal(f64, f64),
-    /// The same everywhere.
+    /// The same number everywhere.
     Constant(f64),
-    /// Whole numbers from 0 up to a bound that is not reached: indices, or few distinct values.
+    /// Integers from 0 up to an exclusive bound: indices, or few distinct values.
     Below(usize),
-    /// One by one; the last repeats.
+    /// These numbers in order; the last one repeats.
     List(Vec<f64>),
-    /// [`Values::Normal`] around 0, but for some elements.
+    /// [`Values::Normal`] around 0, except for some elements.
     Except(f64, Vec<(usize, f64)>),
-    /// Numbers that depend on nothing but their place.
+    /// Numbers that depend only on their index.
     Each(fn(usize) -> f64),
 }
 
@@ -32,7 +32,7 @@ impl Values {
         let bell = |bits: u64| {
             let parts = [bits, bits >> 16, bits >> 32, bits >> 48];
             let sum: f64 = parts.map(|part| (part & 0xFFFF) as f64).iter().sum();
-            // Four even parts of variance 1/12 each.
+            // The sum of four uniform parts of variance 1/12 each.
             (sum / 65536.0 - 2.0 + 2.0 / 65536.0) * 3_f64.sqrt()
         };
         let random = |i: usize| mix(seed.wrapping_add((i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)));
@@ -80,7 +80,7 @@ pub(crate) fn encode(dtype: DType, values: &[f64]) -> Vec<u8> {
     match dtype {
         DType::F64 => all(values, f64::to_le_bytes),
         DType::F32 => all(values, |x| (x as f32).to_le_bytes()),
-        // By way of f32: conversions from f64 drop what decides near ties.
+        // Via f32, because conversions from f64 drop bits that decide near ties.
         DType::F16 => all(values, |x| f16::from_f32(x as f32).to_le_bytes()),
         DType::Bf16 => all(values, |x| bf16::from_f32(x as f32).to_le_bytes()),
         DType::I64 => all(values, |x| (x as i64).to_le_bytes()),
@@ -91,7 +91,7 @@ pub(crate) fn encode(dtype: DType, values: &[f64]) -> Vec<u8> {
     }
 }
 
-/// The numbers that `bytes` mean.
+/// The numbers that `bytes` represent.
 pub(crate) fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
     fn all<const N: usize>(bytes: &[u8], each: impl Fn([u8; N]) -> f64) -> Vec<f64> {
         bytes.as_chunks::<N>().0.iter().map(|&chunk| each(chunk)).collect()
@@ -109,7 +109,7 @@ pub(crate) fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
     }
 }
 
-/// `values` as `dtype` can hold them.
+/// `values` rounded to `dtype`.
 pub(crate) fn rounded(dtype: DType, values: &[f64]) -> Vec<f64> {
     decode(dtype, &encode(dtype, values))
 }

@@ -1,4 +1,4 @@
-//! Virtual time: the host runs ahead and enqueues, streams run behind it, synchronisation joins them.
+//! Virtual time: the host runs ahead and enqueues work, streams run behind it, and synchronisation joins them.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -6,19 +6,19 @@ use std::rc::Rc;
 
 use vramlab_allocator::units::StreamId;
 
-/// Nanoseconds since the device was opened; a clock that reaches the end of them stands still.
+/// Nanoseconds since the device was opened. A clock that reaches the largest number stops.
 pub(super) type Nanos = u64;
 
-/// When the host and each stream are done with what they were given.
+/// When the host and each stream finish their work.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
     host: Nanos,
     compute: Nanos,
-    /// Other streams that were opened: a handful.
+    /// Further opened streams, of which there are few.
     side: BTreeMap<StreamId, Nanos>,
 }
 
-/// One clock for the device, its driver and its page-locked memory.
+/// The clock shared by the device, its driver and its page-locked memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SharedClock(Rc<RefCell<Clock>>);
 
@@ -29,7 +29,7 @@ impl Clock {
 }
 
 impl SharedClock {
-    /// One more stream beside the compute stream.
+    /// Opens another stream besides the compute stream.
     pub fn open(&self) -> StreamId {
         let side = &mut self.0.borrow_mut().side;
         let stream = StreamId(side.len() as u64 + 1);
@@ -37,18 +37,18 @@ impl SharedClock {
         stream
     }
 
-    /// Whether there is such a stream.
+    /// True if the stream exists.
     pub fn has(&self, stream: StreamId) -> bool {
         self.0.borrow_mut().stream(stream).is_some()
     }
 
-    /// The host works for `time`.
+    /// Advances the host by `time`.
     pub fn host(&self, time: Nanos) {
         let clock = &mut *self.0.borrow_mut();
         clock.host = clock.host.saturating_add(time);
     }
 
-    /// The host spends `enqueue` on giving `stream` work that takes `time`; `None` where there is no such stream.
+    /// The host spends `enqueue` to give `stream` work that takes `time`; `None` if the stream does not exist.
     pub fn enqueue(&self, stream: StreamId, enqueue: Nanos, time: Nanos) -> Option<()> {
         let clock = &mut *self.0.borrow_mut();
         let host = clock.host.saturating_add(enqueue);
@@ -58,21 +58,21 @@ impl SharedClock {
         Some(())
     }
 
-    /// The end of what `stream` has been given; `None` where there is no such.
+    /// The end of all work given to `stream`; `None` if it does not exist.
     pub fn end_of(&self, stream: StreamId) -> Option<Nanos> {
         let clock = &mut *self.0.borrow_mut();
         let host = clock.host;
         Some((*clock.stream(stream)?).max(host))
     }
 
-    /// The end of what all streams have been given.
+    /// The end of all work given to any stream.
     pub fn end_of_all(&self) -> Nanos {
         let clock = self.0.borrow();
         let last = clock.side.values().copied().max().unwrap_or(0);
         clock.host.max(clock.compute).max(last)
     }
 
-    /// Later work of `stream` begins at `time` or after it; `None` where there is no such.
+    /// Delays later work of `stream` until `time`; `None` if the stream does not exist.
     pub fn hold(&self, stream: StreamId, time: Nanos) -> Option<()> {
         let clock = &mut *self.0.borrow_mut();
         let end = clock.stream(stream)?;
@@ -80,7 +80,7 @@ impl SharedClock {
         Some(())
     }
 
-    /// The host has seen `time` come.
+    /// True if the host has reached `time`.
     pub fn has_passed(&self, time: Nanos) -> bool {
         self.0.borrow().host >= time
     }
@@ -97,7 +97,7 @@ impl SharedClock {
         self.0.borrow_mut().host = end;
     }
 
-    /// When all that was given to the compute stream is done: the time that a step has taken so far.
+    /// The end of all work given to the compute stream: the time that a step has taken so far.
     pub fn now(&self) -> Nanos {
         let clock = self.0.borrow();
         clock.host.max(clock.compute)

@@ -1,4 +1,4 @@
-//! Work to time: a roofline with the share of each peak that kernels of a class reach.
+//! Converts work to time: a roofline, with the share of each peak that kernels of a class reach.
 
 use super::card::Card;
 use super::clock::Nanos;
@@ -16,7 +16,7 @@ pub(super) fn device_time(card: &Card, work: &Work, precision: MatrixPrecision) 
     nanos(f64::from(work.kernels) * card.launch.kernel + bytes.max(flops))
 }
 
-/// Time of the host's Python code that launches nothing.
+/// Time of the host's Python code that launches no kernels.
 pub(super) fn python_time(card: &Card, work: HostWork) -> Nanos {
     nanos(match work {
         HostWork::Checkpoint => card.launch.checkpoint,
@@ -24,7 +24,7 @@ pub(super) fn python_time(card: &Card, work: HostWork) -> Nanos {
     })
 }
 
-/// Time that the host takes to have it launched.
+/// Time that the host takes to launch it.
 pub(super) fn host_time(card: &Card, work: &Work) -> Nanos {
     nanos(work.dispatches * card.launch.op)
 }
@@ -49,8 +49,8 @@ fn occupancy(card: &Card, blocks: f64) -> f64 {
     (blocks / all).min(1.0)
 }
 
-/// Share of the multiprocessors that the tiles of a matrix product keep busy: a last wave that is not full takes as long as
-/// a full one. Long inner products are cut up, sooner where tiles are few.
+/// Share of the multiprocessors that the tiles of a matrix product keep busy: an incomplete last wave takes as long as
+/// a full one. Long inner products are split, and sooner if there are few tiles.
 fn waves(card: &Card, tiles: f64, inner: usize) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "a hundred or so")]
     let all = card.multiprocessors as f64;
@@ -69,7 +69,7 @@ fn bandwidth_share(card: &Card, work: &Work) -> f64 {
         OpClass::Reduction => efficiency.reduction,
         OpClass::Norm => efficiency.norm,
         OpClass::NormBackward => efficiency.norm_backward,
-        // A thread block per channel, and more of them than multiprocessors hide each other's latency.
+        // One thread block per channel. More blocks than multiprocessors hide each other's latency.
         OpClass::BatchNorm => native(work) * efficiency.batch_norm * occupancy(card, work.blocks / 1.2),
         OpClass::BatchNormBackward => native(work) * efficiency.batch_norm * occupancy(card, work.blocks / 2.0),
         OpClass::Softmax => efficiency.softmax,
@@ -82,12 +82,12 @@ fn bandwidth_share(card: &Card, work: &Work) -> f64 {
     }
 }
 
-/// cuDNN has no batch norm of bf16 in PyTorch: its own kernel is slower.
+/// In PyTorch, cuDNN has no batch norm for bf16, and PyTorch's own kernel is slower.
 const fn native(work: &Work) -> f64 {
     if matches!(work.dtype, DType::Bf16) { 0.7 } else { 1.0 }
 }
 
-/// TFLOP/s that matrix products of `work` reach; `None` for what has none.
+/// TFLOP/s that matrix products of `work` reach; `None` for work without them.
 fn arithmetic_rate(card: &Card, work: &Work, precision: MatrixPrecision) -> Option<f64> {
     let (efficiency, peak) = (&card.efficiency, &card.peak);
     let busy = occupancy(card, work.blocks);
@@ -96,7 +96,7 @@ fn arithmetic_rate(card: &Card, work: &Work, precision: MatrixPrecision) -> Opti
             let tf32 = precision.products_in_tf32 && has_tf32(card);
             let share = efficiency.gemm.of(work.dtype, tf32);
             let shape = gemm_shape(&efficiency.gemm_shape, work.dtype, tf32, (alignment, inner_contiguous), inner);
-            // By every data sheet of a card that has them, tensor cores are twice as fast in 8 bits as in 16.
+            // According to every data sheet of such a card, tensor cores are twice as fast in 8 bits as in 16.
             let doubled = if work.dtype.float8_max().is_some() { 2.0 } else { 1.0 };
             Some(doubled * peak.of(work.dtype, tf32) * share * shape * waves(card, work.blocks, inner))
         }
@@ -116,12 +116,12 @@ fn arithmetic_rate(card: &Card, work: &Work, precision: MatrixPrecision) -> Opti
     }
 }
 
-/// TF32 came with Ampere: before, the switch changes nothing.
+/// TF32 was introduced with Ampere: on older cards the switch changes nothing.
 const fn has_tf32(card: &Card) -> bool {
     card.compute_capability >= 80
 }
 
-/// What is left of a product's rate by its layout.
+/// The share of a product's rate that remains for its layout.
 fn gemm_shape(
     shares: &GemmShape,
     dtype: DType,
@@ -132,14 +132,14 @@ fn gemm_shape(
     #[expect(clippy::cast_precision_loss, reason = "an estimate of time")]
     let inner = inner as f64;
     match dtype {
-        // Tensor cores want rows that begin at multiples of 16 bytes; without that, other kernels run.
+        // Tensor cores require rows that start at multiples of 16 bytes; otherwise, other kernels run.
         DType::F16 | DType::Bf16 | DType::E4M3 | DType::E5M2 => match alignment {
             16.. => inner / (inner + shares.lead),
             8..16 => shares.by_8,
             4..8 => shares.by_4,
             _ => shares.by_2,
         },
-        // They read TF32 only along the inner dimension: other layouts are transposed on the way.
+        // Tensor cores read TF32 only along the inner dimension: other layouts are transposed first.
         _ if tf32 => match (alignment, inner_contiguous) {
             (16.., 2..) => inner / (inner + shares.lead_tf32),
             (16.., 1) => 0.87,
@@ -150,7 +150,7 @@ fn gemm_shape(
     }
 }
 
-/// What is left of a convolution's rate by its shape. Measured with PyTorch 2.11 on an H200.
+/// The share of a convolution's rate that remains for its shape. Measured with PyTorch 2.11 on an H200.
 fn convolution_shape(dtype: DType, tf32: bool, backward: bool, pointwise: bool, channels: usize) -> f64 {
     let tensor_cores = tf32 || matches!(dtype, DType::F16 | DType::Bf16);
     #[expect(clippy::cast_precision_loss, reason = "channels of an image")]

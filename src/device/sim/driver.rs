@@ -1,4 +1,4 @@
-//! The driver's calls of a simulated GPU: address arithmetic that takes time.
+//! The driver's calls of a simulated GPU: address arithmetic that takes simulated time.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,14 +11,14 @@ use vramlab_allocator::{
     DeviceMemory, EventToken, HostMemorySource, OutOfDeviceMemory, OutOfHostMemory, SegmentSource, SimulatedDriver,
 };
 
-/// Device memory in name only.
+/// Simulated device memory, which has addresses but no bytes.
 pub(super) struct TimedDriver {
     card: Rc<Card>,
     clock: SharedClock,
     driver: SharedDriver,
 }
 
-/// The driver, as the device and its allocator share it.
+/// The driver, shared by the device and its allocator.
 pub(super) type SharedDriver = Rc<RefCell<SimulatedDriver>>;
 
 impl TimedDriver {
@@ -84,13 +84,13 @@ impl SegmentSource for TimedDriver {
     }
 }
 
-/// The end of `stream`. Training asks the allocator for streams only that the device has; any other one ends with the last.
+/// The end of `stream`. Training uses only streams of the device; for any other stream this is the end of all streams.
 fn token(clock: &SharedClock, stream: StreamId) -> EventToken {
     debug_assert!(clock.has(stream), "the allocator is asked for streams that the device has");
     EventToken(clock.end_of(stream).unwrap_or_else(|| clock.end_of_all()))
 }
 
-/// Page-locked memory in name only.
+/// Simulated page-locked memory, which has addresses but no bytes.
 pub(super) struct HostAddresses {
     clock: SharedClock,
     next: u64,

@@ -1,8 +1,8 @@
-//! A simulated GPU: every memory decision, no arithmetic, no bytes, and a clock of its own.
+//! A simulated GPU: it makes every memory decision, but has no arithmetic and no bytes, and it has its own clock.
 //!
-//! Segments are address arithmetic, kernels only take time: a roofline ([`crate::Work`]) with the rates of a
-//! [`Card`]. The host's time is simulated too: eager PyTorch spends microseconds on every op, and where kernels are
-//! shorter than that the device waits for it.
+//! Segments are address arithmetic, and kernels only take time: a roofline ([`crate::Work`]) with the rates of a
+//! [`Card`]. The host's time is simulated too: eager PyTorch spends microseconds on every op, and if kernels are
+//! shorter than that, the device waits for the host.
 
 mod card;
 mod catalog;
@@ -38,7 +38,7 @@ pub struct SimDevice {
     precision: MatrixPrecision,
     copied: Nanos,
     pinned: PinnedMemory,
-    /// Where the next unified memory lies, in name only.
+    /// The address of the next unified memory, which has no bytes.
     managed: Address,
 }
 
@@ -92,7 +92,7 @@ impl SimDevice {
             CopyPath { to_host: true, pinned: false } => link.pageable_to_host.as_ref().unwrap_or(&link.pageable),
             CopyPath { to_host: true, pinned: true } => link.pinned_to_host.as_ref().unwrap_or(&link.pinned),
         };
-        // Batches and saved tensors wait too long to stay in a cache, and what is saved goes to memory just asked for.
+        // Batches and saved tensors are out of the caches by then, and saved tensors go to newly allocated memory.
         let most = match path {
             CopyPath { pinned: true, .. } => None,
             CopyPath { to_host: false, .. } => link.uncached,
@@ -127,7 +127,7 @@ impl Device for SimDevice {
         Box::new(HostAddresses::new(&self.clock))
     }
 
-    /// Its pages weigh on no other memory: the driver moves them away where it is wanted.
+    /// Its pages take no other memory: the driver evicts them when the memory is needed.
     fn take_managed(&mut self, bytes: Bytes) -> Result<Address, DeviceError> {
         let address = self.managed;
         self.managed = address.offset(Bytes(bytes.get().next_multiple_of(1 << 12)));

@@ -1,5 +1,5 @@
-//! A trace for Perfetto, in its own format: of every device the bytes allocated, reserved and active, steps, phases and ops,
-//! and what happened between.
+//! A trace in Perfetto's own format: for every device, the bytes allocated, reserved and active, steps, phases and ops,
+//! and the events between them.
 
 mod packets;
 mod wire;
@@ -63,14 +63,14 @@ impl DeviceTracks {
     }
 }
 
-/// What of a device is under way.
+/// The open slices of a device.
 #[derive(Debug, Default)]
 struct DeviceRows {
     described: bool,
     step: bool,
     phase: bool,
     op: bool,
-    /// Time never goes back.
+    /// The last time, because time must not decrease.
     time: Micros,
     counted: [Option<i64>; 3],
 }
@@ -87,7 +87,7 @@ impl<W: Write> TraceWriter<W> {
             self.rows.resize_with(index + 1, DeviceRows::default);
         }
         let rows = &mut self.rows[index];
-        // A notice behind the end of what could be read has no time of its own.
+        // A notice after the end of the readable part has no time of its own.
         if event.time.0 < u64::MAX / 2000 {
             rows.time = rows.time.max(event.time);
         }
@@ -137,7 +137,7 @@ impl<W: Write> TraceWriter<W> {
         Ok(())
     }
 
-    /// Ends what is under way.
+    /// Ends all open slices.
     fn finish(mut self) -> io::Result<()> {
         for (device, rows) in (0..).map(DeviceIndex).zip(&mut self.rows) {
             rows.close(&mut self.packets, device, rows.time.0 * 1000)?;
@@ -162,7 +162,7 @@ impl DeviceRows {
     }
 }
 
-/// Says what the tracks of a device are.
+/// Describes the tracks of a device.
 fn describe(packets: &mut Packets<impl Write>, event: &Event) -> io::Result<()> {
     let device = event.device;
     let parent = DeviceTracks::Process.of(device);
@@ -187,7 +187,7 @@ fn describe(packets: &mut Packets<impl Write>, event: &Event) -> io::Result<()> 
     Ok(())
 }
 
-/// Bytes that an event gives back to the driver, if it can.
+/// Bytes that an event returns to the driver, if any.
 fn released(device: &ExportedDevice, event: &Event) -> Option<Bytes> {
     match event.kind {
         EventKind::SegmentFree { address, size } | EventKind::SegmentUnmap { address, size } => {
@@ -197,7 +197,7 @@ fn released(device: &ExportedDevice, event: &Event) -> Option<Bytes> {
     }
 }
 
-/// What happened that takes no time.
+/// Writes an event without duration.
 fn mark(
     packets: &mut Packets<impl Write>,
     event: &Event,

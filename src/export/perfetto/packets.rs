@@ -1,4 +1,4 @@
-//! The packets of a Perfetto trace that are needed here: tracks, slices, instants, counters.
+//! The kinds of packets of a Perfetto trace that are used here: tracks, slices, instants, counters.
 //!
 //! Field numbers are those of `protos/perfetto/trace`: `trace_packet.proto`, `track_event/*.proto`,
 //! `interned_data.proto`.
@@ -12,10 +12,10 @@ use super::wire::ProtoMessage;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Track(pub u64);
 
-/// What kind of track.
+/// The kind of a track.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum TrackKind<'a> {
-    /// A group that shows as a process.
+    /// A group that is shown as a process.
     Process { pid: u32, name: &'a str },
     /// Slices and instants.
     Slices { parent: Track, name: &'a str },
@@ -27,9 +27,9 @@ pub(super) enum TrackKind<'a> {
 #[derive(Debug)]
 pub(super) struct Packets<W> {
     out: W,
-    /// Numbers of texts that were written.
+    /// The numbers of texts that were written.
     interned: HashMap<Box<str>, u64>,
-    /// Bytes of them.
+    /// The total bytes of these texts.
     kept: usize,
     packet: ProtoMessage,
     begun: bool,
@@ -43,9 +43,9 @@ mod packet {
     pub const INTERNED: u32 = 12;
     pub const FLAGS: u32 = 13;
     pub const DESCRIPTOR: u32 = 60;
-    /// What was interned before is forgotten.
+    /// Earlier interned texts are discarded.
     pub const CLEARED: u64 = 1;
-    /// What was interned is needed.
+    /// The packet uses interned texts.
     pub const NEEDS: u64 = 2;
 }
 
@@ -67,7 +67,7 @@ mod event {
 const SEQUENCE: u64 = 1;
 
 impl<W: Write> Packets<W> {
-    /// Bytes of texts that are kept to be named by a number.
+    /// The most bytes of texts that are interned.
     const MOST: usize = 1 << 26;
 
     pub fn new(out: W) -> Self {
@@ -97,12 +97,12 @@ impl<W: Write> Packets<W> {
         self.write(0)
     }
 
-    /// A slice begins at `time` (ns).
+    /// Begins a slice at `time` (ns).
     pub fn begin(&mut self, track: Track, time: u64, name: &str) -> io::Result<()> {
         self.named(track, time, event::BEGIN, name, &[])
     }
 
-    /// The slice of the track that began last ends.
+    /// Ends the slice of the track that began last.
     pub fn end(&mut self, track: Track, time: u64) -> io::Result<()> {
         self.packet.varint(packet::TIMESTAMP, time);
         self.packet.message(packet::TRACK_EVENT, |event| {
@@ -112,12 +112,12 @@ impl<W: Write> Packets<W> {
         self.write(packet::NEEDS)
     }
 
-    /// Something happens that takes no time, with figures and texts to it.
+    /// Writes an event without duration, with figures and texts.
     pub fn instant(&mut self, track: Track, time: u64, name: &str, details: &[(&str, Detail<'_>)]) -> io::Result<()> {
         self.named(track, time, event::INSTANT, name, details)
     }
 
-    /// A counter's value from `time` (ns) on.
+    /// Sets a counter's value from `time` (ns) on.
     pub fn count(&mut self, track: Track, time: u64, value: i64) -> io::Result<()> {
         self.packet.varint(packet::TIMESTAMP, time);
         self.packet.message(packet::TRACK_EVENT, |event| {
@@ -174,7 +174,7 @@ impl<W: Write> Packets<W> {
         self.write(packet::NEEDS)
     }
 
-    /// Ends the packet: a field of the trace.
+    /// Ends the packet, which is a field of the trace.
     fn write(&mut self, flags: u64) -> io::Result<()> {
         let flags = if self.begun { flags } else { packet::CLEARED };
         self.begun = true;
@@ -191,7 +191,7 @@ impl<W: Write> Packets<W> {
     }
 }
 
-/// What is told with an instant.
+/// A detail of an instant.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Detail<'a> {
     Number(u64),

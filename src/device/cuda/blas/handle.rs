@@ -1,4 +1,4 @@
-//! cuBLASLt's calls, on descriptors that are destroyed when dropped.
+//! cuBLASLt's calls, with descriptors that are destroyed when dropped.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -27,19 +27,19 @@ const fn data_type(dtype: DType) -> sys::cudaDataType_t {
     }
 }
 
-/// What cuBLASLt calls an algorithm: 64 bytes of its own.
+/// cuBLASLt's algorithm, as its own 64 bytes.
 pub(super) type AlgorithmData = [u64; 8];
 
 /// One way to compute a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Algorithm {
     pub data: AlgorithmData,
-    /// Bytes of workspace that it needs.
+    /// Bytes of workspace that the algorithm needs.
     pub workspace: usize,
 }
 
 impl Algorithm {
-    /// What the library says of an algorithm, if that works with at most `most` bytes of workspace.
+    /// The library's answer about an algorithm, if it works with at most `most` bytes of workspace.
     fn found(status: sys::cublasStatus_t, data: AlgorithmData, result: &Heuristic, most: usize) -> Option<Self> {
         let works = status == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS && result.workspaceSize <= most;
         works.then_some(Self { data, workspace: result.workspaceSize })
@@ -115,7 +115,7 @@ impl Matrix {
 }
 
 impl MatmulDescriptors {
-    /// The layouts of both factors and of the product, which is also that of what is added to it.
+    /// The layouts of both factors and of the product. The addend has the product's layout.
     const fn layouts(&self) -> [sys::cublasLtMatrixLayout_t; 3] {
         [self.left.0, self.right.0, self.product.0]
     }
@@ -147,7 +147,7 @@ impl MatmulDescriptors {
         Ok(plan)
     }
 
-    /// Tells where the scales of both factors lie: before algorithms are asked for, and before the product runs.
+    /// Sets the addresses of both factors' scales, before algorithms are requested and before the product runs.
     pub fn scale(&self, scales: Option<[Address; 2]>) -> Result<(), Refusal> {
         use sys::cublasLtMatmulDescAttributes_t as Attribute;
         let Some([left, right]) = scales else { return Ok(()) };
@@ -168,14 +168,14 @@ impl BlasHandle {
         Ok(Self(result::create_handle().map_err(refused)?))
     }
 
-    /// The library's version, as it numbers them.
+    /// The library's version, in its own numbering.
     pub fn version(&self) -> usize {
         // SAFETY: the library is loaded.
         unsafe { sys::cublasLtGetVersion() }
     }
 
-    /// Up to `count` algorithms for `shape` with at most `workspace` bytes, the most promising first; none where the
-    /// library has nothing.
+    /// Up to `count` algorithms for `shape` with at most `workspace` bytes, the most promising first; empty if the
+    /// library has none.
     pub fn algorithms(
         &self,
         plan: &MatmulDescriptors,
@@ -222,12 +222,13 @@ impl BlasHandle {
         Ok(results.iter().filter_map(found).collect())
     }
 
-    /// The algorithm of these `data`, if the library can carry it out for `plan` with at most `workspace` bytes.
+    /// The algorithm with this `data`, if the library can run it for `plan` with at most `workspace` bytes.
     pub fn check(&self, plan: &MatmulDescriptors, data: AlgorithmData, workspace: usize) -> Option<Algorithm> {
         let mut result = no_result();
         let algorithm = sys::cublasLtMatmulAlgo_t { data };
         let [left, right, product] = plan.layouts();
-        // SAFETY: handle and descriptors are alive; the library validates the algorithm, which is what it is asked for.
+        // SAFETY: handle and descriptors are alive; the library validates the algorithm, which is the purpose of the
+        // call.
         let status = unsafe {
             let (asked, answer) = (&raw const algorithm, &raw mut result);
             sys::cublasLtMatmulAlgoCheck(self.0, plan.description, left, right, product, product, asked, answer)

@@ -1,5 +1,5 @@
-//! Matrix products through cuBLASLt: for every shape the algorithms that its heuristic proposes are timed once, and the
-//! fastest is remembered on disk, so that a run can be repeated bit for bit.
+//! Matrix products through cuBLASLt. For each shape, the algorithms that its heuristic proposes are timed once, and the
+//! fastest is stored on disk, so that a run can be repeated bit for bit.
 #![allow(unsafe_code)]
 
 mod handle;
@@ -18,14 +18,14 @@ use vramlab_allocator::units::Address;
 
 pub(crate) use product::Multiplication;
 
-/// What a product may use beside its operands: PyTorch's default on Hopper.
+/// The workspace of a product, in bytes: PyTorch's default on Hopper.
 pub(crate) const WORKSPACE: usize = 32 << 20;
-/// Algorithms that are timed.
+/// The number of algorithms that are timed.
 const CANDIDATES: usize = 16;
-/// How much faster than the heuristic's first choice another must be: less is noise.
+/// The share of the first choice's time that another algorithm may take to replace it. Smaller gains are noise.
 const MARGIN: f32 = 0.97;
 
-/// cuBLASLt's handle and what is known of each shape.
+/// cuBLASLt's handle, and what is known about each shape.
 pub(crate) struct Blas {
     handle: BlasHandle,
     plans: HashMap<Shape, (MatmulDescriptors, Algorithm)>,
@@ -33,19 +33,19 @@ pub(crate) struct Blas {
 }
 
 impl Blas {
-    /// The library's version, as it numbers them.
+    /// The library's version, in its own numbering.
     pub fn version(&self) -> usize {
         self.handle.version()
     }
 
-    /// Opens the library; `device` names what choices were timed on.
+    /// Opens the library; `device` names the device on which choices were timed.
     pub fn new(device: &str) -> Result<Self, Refusal> {
         let handle = BlasHandle::new()?;
         let choices = Choices::open("gemm", device, &handle.version().to_string());
         Ok(Self { handle, plans: HashMap::new(), choices })
     }
 
-    /// Runs it; false where cuBLASLt has nothing for it. `workspace` gives memory of the size it is asked for.
+    /// Runs the product; false if cuBLASLt has no algorithm for it. `workspace` returns memory of the requested size.
     pub fn run(
         &mut self,
         multiplication: &Multiplication,
@@ -64,8 +64,8 @@ impl Blas {
         Ok(true)
     }
 
-    /// The fastest algorithm that runs; computing the product several times changes nothing unless it accumulates. The
-    /// heuristic proposes some that refuse the addresses at hand.
+    /// The fastest algorithm that runs. Computing the product several times changes nothing unless it accumulates. The
+    /// heuristic proposes some algorithms that refuse the given addresses.
     fn choose(
         &mut self,
         product: &Product,
@@ -74,7 +74,8 @@ impl Blas {
     ) -> Result<Option<(MatmulDescriptors, Algorithm)>, Refusal> {
         let plan = MatmulDescriptors::new(&product.shape)?;
         plan.scale(product.scales)?;
-        // Not looked for among the candidates: in a process that has asked before, the heuristic proposes others.
+        // Not searched among the candidates: in a process that has already called it, the heuristic proposes other
+        // ones.
         let known = self.choices.get(&product.shape).and_then(|known| self.handle.check(&plan, known, WORKSPACE));
         if let Some(known) = known {
             return Ok(Some((plan, known)));

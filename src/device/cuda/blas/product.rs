@@ -3,7 +3,8 @@
 use crate::{DType, MatrixView, Operand};
 use vramlab_allocator::units::Address;
 
-/// A product as kernels have it: `c[m,n] = alpha · a[m,k] b[k,n] (+ bias[n]) + beta · c` for each matrix of the batch.
+/// A product in the form that kernels use: `c[m,n] = alpha · a[m,k] b[k,n] (+ bias[n]) + beta · c` for each matrix of
+/// the batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Multiplication {
     /// m, n and k.
@@ -14,11 +15,11 @@ pub(crate) struct Multiplication {
     pub bias: Option<Operand>,
     pub alpha: f32,
     pub beta: f32,
-    /// Of factors in 8 bits: what each is multiplied by, if by anything, and whether sums may be kept with fewer bits.
+    /// For 8-bit factors: the optional scale of each, and whether sums may be kept with fewer bits.
     pub scaled: Option<(Option<[Operand; 2]>, bool)>,
 }
 
-/// One matrix as it lies in memory: its columns are contiguous.
+/// The layout of one matrix in memory, whose columns are contiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct MatrixLayout {
     pub rows: usize,
@@ -27,11 +28,11 @@ pub(super) struct MatrixLayout {
     pub leading: usize,
     /// Elements from one matrix of the batch to the next.
     pub batch_stride: usize,
-    /// Its transpose is the factor.
+    /// True if the factor is its transpose.
     pub transposed: bool,
 }
 
-/// What decides which algorithms there are: everything but the addresses.
+/// Everything that decides which algorithms are available, which excludes the addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Shape {
     /// Types of the factors and of the product.
@@ -46,7 +47,7 @@ pub(super) struct Shape {
     pub tf32: bool,
     /// Sums of products in 8 bits may be kept with fewer bits.
     pub fast: bool,
-    /// The largest power of two, 16 at most, that divides every address.
+    /// The largest power of two up to 16 that divides every address.
     pub alignment: u32,
 }
 
@@ -60,13 +61,13 @@ pub(super) struct Product {
     pub bias: Option<Address>,
     pub alpha: f32,
     pub beta: f32,
-    /// What products of 8-bit floats are multiplied by: a number for each factor; at the null address 1.
+    /// The scales of 8-bit float factors; a null address means 1.
     pub scales: Option<[Address; 2]>,
 }
 
 impl Product {
-    /// Row-major matrices are read as the transposes that they are in column-major terms: `cᵀ = bᵀ aᵀ`. `None` where a matrix has no contiguous dimension, or types are mixed in a way that cuBLASLt
-    /// has no kernel for.
+    /// Treats row-major matrices as their transposes in column-major terms: `cᵀ = bᵀ aᵀ`. Returns `None` if a matrix
+    /// has no contiguous dimension, or if cuBLASLt has no kernel for the combination of types.
     pub fn of(multiplication: &Multiplication, tf32: bool) -> Option<Self> {
         let &Multiplication { sizes, batch, ref matrices, bias, alpha, beta, scaled } = multiplication;
         let [a, b, c] = matrices;
@@ -80,7 +81,7 @@ impl Product {
         }
         let [m, n, k] = sizes;
         let single = |view: &MatrixView| if batch == 1 { 0 } else { view.batch_stride };
-        // As the factor (rows × cols) of a column-major product.
+        // The matrix as a (rows × cols) factor of a column-major product.
         let factor = |view: &MatrixView, rows: usize, cols: usize, row_stride: usize, col_stride: usize| {
             let (rows_stored, cols_stored, leading, transposed) = if row_stride == 1 || rows == 1 {
                 (rows, cols, col_stride, false)
@@ -89,7 +90,7 @@ impl Product {
             } else {
                 return None;
             };
-            // A single column has no next one: any distance that is not too small will do.
+            // A single column has no next one, so any sufficiently large distance will do.
             let leading = if cols_stored == 1 { leading.max(rows_stored) } else { leading };
             let whole = leading >= rows_stored;
             let batch_stride = single(view);

@@ -1,4 +1,4 @@
-//! The ways to compute a convolution, and what is known of each that was met.
+//! The ways to compute a convolution, and which was chosen for each convolution so far.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use super::products::Products;
 use crate::cuda::choices::Choices;
 use crate::cuda::dnn::{ConvolutionKey, ExecutionPlan};
 
-/// What is known of each convolution.
+/// What is known about each convolution.
 #[derive(Default)]
 pub(crate) struct Convolutions {
     pub(crate) forms: HashMap<ConvolutionKey, Form>,
@@ -17,7 +17,7 @@ pub(crate) struct Convolutions {
 }
 
 impl Convolutions {
-    /// What was chosen, with the time that it took.
+    /// The choices, each with its time.
     pub fn notes(&self) -> impl Iterator<Item = String> {
         self.notes.iter().cloned()
     }
@@ -27,10 +27,10 @@ impl Convolutions {
 #[derive(Clone)]
 pub(crate) enum Form {
     Engine(Rc<ExecutionPlan>),
-    /// An engine for [`ConvolutionKey::turned`].
+    /// An engine for the convolution [`ConvolutionKey::turned`].
     Turned(Rc<ExecutionPlan>),
     Products(Products),
-    /// Own kernels that multiply in tiles, and need no memory.
+    /// This crate's own kernels, which multiply in tiles and need no workspace.
     Tiles,
 }
 
@@ -46,7 +46,7 @@ impl fmt::Display for Form {
 }
 
 impl Form {
-    /// What is written down: its kind and which of them.
+    /// Its form on disk: its kind, and its number within the kind.
     pub fn words(&self) -> [u64; 2] {
         match self {
             Self::Tiles => [0, 0],

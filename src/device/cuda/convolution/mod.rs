@@ -1,4 +1,4 @@
-//! The ways to compute a convolution, and which was the fastest of each shape.
+//! The ways to compute a convolution, and the fastest one for each shape.
 
 mod form;
 mod products;

@@ -1,5 +1,5 @@
-//! Convolutions as products of matrices that are written down in scratch: the windows of the source as columns, one for
-//! each place of the output. For windows of one element that touch, the source itself is that matrix.
+//! Convolutions as products of matrices in scratch: the windows of the source are written as columns, one for each
+//! position of the output. For adjacent windows of one element, the source itself is that matrix.
 
 use std::fmt;
 
@@ -7,26 +7,26 @@ use crate::cuda::blas::WORKSPACE;
 use crate::cuda::dnn::{ConvolutionKey, Role};
 use crate::{ConvShape, DType, ImageLayout};
 
-/// Bytes of columns that are written down at once: what stays in a large second-level cache, and what keeps any device
-/// busy.
+/// Bytes of columns that are written at once: the first fits into a large second-level cache, the second keeps any
+/// device busy.
 const GROUPS: [usize; 2] = [24 << 20, 256 << 20];
-/// Bytes of scratch in all.
+/// The most scratch that may be used, in bytes.
 const LIMIT: usize = 1 << 30;
 
-/// How a convolution becomes products of matrices.
+/// A way to divide a convolution into products of matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Products {
     pub order: ScratchOrder,
-    /// Images whose columns are in scratch at once.
+    /// Images whose columns are in scratch at the same time.
     pub images: usize,
 }
 
-/// In what order matrices lie in scratch.
+/// The order of matrices in scratch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ScratchOrder {
     /// One matrix for each image.
     ByImage,
-    /// One matrix for all images: each row goes through them.
+    /// One matrix for all images, each of whose rows spans them.
     Folded,
 }
 
@@ -40,7 +40,7 @@ impl fmt::Display for Products {
     }
 }
 
-/// The matrices of one convolution: output channels by window, window by places, output channels by places.
+/// The matrices of one convolution: output channels by window, window by positions, and output channels by positions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Task {
     pub role: Role,
@@ -49,12 +49,12 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    /// Rows of the columns.
+    /// Rows of the column matrix.
     pub const fn window(&self) -> usize {
         self.shape.window()
     }
 
-    /// Places of the output.
+    /// Positions of the output.
     pub const fn places(&self) -> usize {
         self.shape.out_area()
     }
@@ -64,12 +64,12 @@ impl Task {
         self.shape.out_channels
     }
 
-    /// The columns are the source as it is.
+    /// True if the columns are the unchanged source.
     pub const fn direct(&self) -> bool {
         self.shape.kernel == 1 && self.shape.stride == 1 && self.shape.padding == 0
     }
 
-    /// Type of the columns: sums of several of them are not rounded in between.
+    /// Type of the columns. It is f32 if columns are summed, so that sums are not rounded in between.
     pub fn columns_type(&self) -> DType {
         if self.role == Role::BackwardInput && !self.direct() { DType::F32 } else { self.dtype }
     }
@@ -84,14 +84,14 @@ impl Task {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Areas {
     pub columns: usize,
-    /// The output of some images, or its gradient, channel by channel.
+    /// The output of some images, or its gradient, one channel after another.
     pub folded: usize,
-    /// Gradients of the weight, in f32: of each image or group of images.
+    /// Gradients of the weight in f32, one for each image or group of images.
     pub parts: usize,
 }
 
 impl Areas {
-    /// Where each begins, where the workspace of products does, and where that ends.
+    /// The start of each area and of the products' workspace, and the end of that workspace.
     pub fn offsets(self) -> [usize; 5] {
         let mut end = 0;
         let mut place = |bytes: usize| {
@@ -104,9 +104,9 @@ impl Areas {
 }
 
 impl Products {
-    /// Those that are worth a trial.
+    /// The divisions that are worth timing.
     pub fn all(key: &ConvolutionKey) -> Vec<Self> {
-        // Matrices are written down from planes.
+        // Columns can only be written from planes.
         if key.shape.layout == ImageLayout::ChannelsLast {
             return Vec::new();
         }
@@ -120,7 +120,7 @@ impl Products {
             all.push(Self { order: ScratchOrder::ByImage, images: batch });
         }
         for order in [ScratchOrder::ByImage, ScratchOrder::Folded] {
-            // Of one image both are the same; and what is not written down is not taken in groups.
+            // With one image both orders are the same, and an unchanged source need not be divided into groups.
             if (order == ScratchOrder::Folded && batch == 1) || (order == ScratchOrder::ByImage && task.direct()) {
                 continue;
             }
@@ -135,12 +135,12 @@ impl Products {
         all
     }
 
-    /// What it is written down as.
+    /// Its number on disk.
     pub fn tag(self) -> u64 {
         2 * self.images as u64 + u64::from(self.order == ScratchOrder::Folded)
     }
 
-    /// Gradients of the weight that are added up.
+    /// The number of weight gradients that are summed.
     pub fn parts(self, task: &Task) -> usize {
         match self.order {
             ScratchOrder::ByImage => task.shape.batch,
@@ -162,7 +162,8 @@ impl Products {
     }
 }
 
-/// How many of `batch` images go together, at most `most`: the same number each time, if that is not far from the most.
+/// The number of `batch` images processed together, at most `most`: a divisor of `batch`, if one is not far below
+/// `most`.
 fn group(batch: usize, most: usize) -> usize {
     let most = most.clamp(1, batch.max(1));
     let even = (most.div_ceil(2)..=most).rev().find(|&images| batch.is_multiple_of(images));

@@ -1,4 +1,4 @@
-//! Attention and its gradients: the graphs whose pattern the library knows as fused attention.
+//! Attention and its gradients, as the graphs that the library recognises as fused attention.
 
 use std::fmt;
 
@@ -14,34 +14,34 @@ use crate::cuda::refusal::Refusal;
 use crate::{AttentionShape, DType, HeadView};
 use vramlab_allocator::units::Address;
 
-/// The oldest library that masks with minus infinity and whose forward pass has no known faults.
+/// The oldest library version that masks with minus infinity and has no known faults in the forward pass.
 const OLDEST: Version = Version::new(9, 11);
-/// Up to this library the backward pass goes over whole tiles of keys only.
+/// Up to this library version, the backward pass requires whole tiles of keys.
 const LAST_OF_WHOLE_TILES: Version = Version::new(9, 15);
 const TILE: usize = 128;
-/// From this compute capability on the graph below does not tell engines to repeat.
+/// From this compute capability on, the graph below does not tell engines to repeat shared heads.
 const FIRST_OF_BLACKWELL: u32 = 100;
-/// The least number of positions, and where nothing is trained what their number is a multiple of: it may grow with each
-/// token that is made, and a plan for each would take longer than own kernels.
+/// The least number of positions. Without training, the number must also be a multiple of this: it may grow with each
+/// generated token, and making a plan for each would take longer than this crate's own kernels.
 const POSITIONS: usize = 64;
 const WIDEST: usize = 128;
-/// Elements to whose multiples rows are aligned.
+/// Rows must start at multiples of this many elements.
 const ALIGNMENT: usize = 8;
 
-/// One attention, in the views of its kernel.
+/// One attention call, with its kernel's views.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AttentionCall<'a> {
     pub shape: &'a AttentionShape,
-    /// Positions of keys and values.
+    /// Number of positions of keys and values.
     pub keys: usize,
-    /// Queries, keys, values and output; then for gradients the output's and those of the first three.
+    /// Queries, keys, values and output; for gradients also the output's gradient and those of the first three.
     pub views: &'a [HeadView],
-    /// Logarithms of the sums of exponents, and how many there are for each head.
+    /// The logarithms of the sums of exponents, and their number per head.
     pub sums: Option<(Address, usize)>,
 }
 
 impl<'a> AttentionCall<'a> {
-    /// The forward pass and its tensors; `None` for what the library is not asked.
+    /// The forward pass and its tensors; `None` if the library should not compute it.
     pub(super) fn forward(&self) -> Option<(AttentionKey, Vec<TensorBinding<'a>>)> {
         let &[q, k, v, out] = self.views else { return None };
         let key = AttentionKey::of(self)?;
@@ -53,7 +53,7 @@ impl<'a> AttentionCall<'a> {
         Some((key, tensors))
     }
 
-    /// The same of its gradients, on a device of this compute capability.
+    /// The backward pass and its tensors, on a device of this compute capability.
     pub(super) fn backward(&self, capability: u32) -> Option<(AttentionKey, Vec<TensorBinding<'a>>)> {
         let &[q, k, v, out, grad, dq, dk, dv] = self.views else { return None };
         let (key, (sums, _)) = (AttentionKey::of(self)?, self.sums?);
@@ -70,12 +70,12 @@ impl<'a> AttentionCall<'a> {
     }
 }
 
-/// What the choice of an engine depends on.
+/// Everything on which the choice of an engine depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct AttentionKey {
     batch: usize,
     heads: usize,
-    /// Heads of queries for each of keys.
+    /// Query heads for each key head.
     group: usize,
     rows: usize,
     head_size: usize,
@@ -83,7 +83,7 @@ pub(super) struct AttentionKey {
     keeps_sums: bool,
     dtype: DType,
     backward: bool,
-    /// Batch, head and row of each view.
+    /// The strides of batch, head and row of each view.
     strides: [[u32; 3]; 8],
 }
 
@@ -98,7 +98,7 @@ impl fmt::Display for AttentionKey {
 }
 
 impl AttentionKey {
-    /// `None` for what the library is not asked.
+    /// `None` if the library should not compute it.
     fn of(attention: &AttentionCall<'_>) -> Option<Self> {
         let &AttentionCall { shape, keys, views, sums } = attention;
         let &AttentionShape { batch, heads, group, rows, head_size, causal, .. } = shape;
@@ -138,14 +138,14 @@ impl AttentionKey {
         })
     }
 
-    /// The library's version computes it rightly.
+    /// True if this version of the library computes it correctly.
     fn is_sound(&self, version: Version) -> bool {
         let tiles = !self.backward || version > LAST_OF_WHOLE_TILES || self.rows.is_multiple_of(TILE);
         version >= OLDEST && tiles
     }
 
-    /// One view of (batch, heads, rows, head size). Keys and values (the second and the third) may have fewer heads, which a
-    /// product repeats for the queries that share them.
+    /// The layout of one view (batch, heads, rows, head size). Keys and values (the second and third view) may have
+    /// fewer heads, which a product repeats for the queries that share them.
     fn layout(&self, view: usize) -> TensorLayout {
         let [batch, head, row] = self.strides[view].map(i64::from);
         let heads = if matches!(view, 1 | 2) { self.heads / self.group } else { self.heads };
@@ -155,17 +155,17 @@ impl AttentionKey {
         }
     }
 
-    /// Query by key.
+    /// The layout of scores, query by key.
     fn scores(&self) -> TensorLayout {
         TensorLayout::packed([self.batch, self.heads, self.rows, self.rows])
     }
 
-    /// One number for each query.
+    /// The layout of one number for each query.
     fn per_row(&self) -> TensorLayout {
         TensorLayout::packed([self.batch, self.heads, self.rows, 1])
     }
 
-    /// The engine for it, set up.
+    /// Sets up an engine for it.
     pub fn plan(&self, handle: &DnnHandle) -> Result<ExecutionPlan, Refusal> {
         if !self.is_sound(handle.version()) {
             return Err(refused(format!("wrongly in version {}, and was not asked", handle.version())));
@@ -175,8 +175,8 @@ impl AttentionKey {
         ExecutionPlan::choose(handle, graph.finish(handle)?, rules)
     }
 
-    /// Queries, keys, values, the factor on scores, the mask's value where there is a mask, the output, and the sums where
-    /// they are kept.
+    /// The forward graph. Tensors: queries, keys, values, the scores' factor, the mask's value if there is a mask, the
+    /// output, and the sums if they are kept.
     fn forward(&self) -> Result<Graph, Refusal> {
         let mut draft = Draft::new(self)?;
         let q = draft.view(self.layout(0))?;
@@ -207,9 +207,10 @@ impl AttentionKey {
         Ok(draft.graph)
     }
 
-    /// Queries, keys, values, output, its gradient, the sums, the factor on scores, one, the mask's value where there is a
-    /// mask, a scratch number for each query, and the gradients of queries, keys and values. The gradient of the queries is
-    /// a product of its own, not a sum that blocks of keys add to in any order: it takes a workspace for all scores.
+    /// The backward graph. Tensors: queries, keys, values, output, the output's gradient, the sums, the scores' factor,
+    /// one, the mask's value if there is a mask, a scratch number for each query, and the gradients of queries, keys
+    /// and values. The queries' gradient is a separate product, not a sum to which blocks of keys add in any order. It
+    /// takes a workspace for all scores.
     fn backward(&self) -> Result<Graph, Refusal> {
         let mut draft = Draft::new(self)?;
         let q = draft.view(self.layout(0))?;
@@ -254,13 +255,14 @@ impl AttentionKey {
         Ok(draft.graph)
     }
 
-    /// Scores as they lie, key by query.
+    /// The transposed view of the scores, key by query.
     fn by_key(&self) -> TensorLayout {
         self.scores().transposed()
     }
 }
 
-/// A graph with the types of one attention: its operands', and f32 for all that is between operations.
+/// A graph under construction, with the types of one attention: its operands' type, and f32 for everything between
+/// operations.
 struct Draft {
     graph: Graph,
     dtype: Type,
@@ -272,17 +274,17 @@ impl Draft {
         Ok(Self { graph: Graph::default(), dtype })
     }
 
-    /// An operand.
+    /// Adds an operand.
     fn view(&mut self, layout: TensorLayout) -> Result<Tensor, Refusal> {
         self.graph.tensor(layout, self.dtype, TensorLocation::Device(16))
     }
 
-    /// f32 in device memory.
+    /// Adds an f32 tensor in device memory.
     fn numbers(&mut self, layout: TensorLayout) -> Result<Tensor, Refusal> {
         self.graph.tensor(layout, Type::CUDNN_DATA_FLOAT, TensorLocation::Device(16))
     }
 
-    /// One f32 of the host.
+    /// Adds one f32 on the host.
     fn number(&mut self) -> Result<Tensor, Refusal> {
         self.graph.tensor(TensorLayout::SCALAR, Type::CUDNN_DATA_FLOAT, TensorLocation::Host)
     }
@@ -315,7 +317,7 @@ impl Draft {
         Ok(y)
     }
 
-    /// `scores` of queries with keys up to their own position, `masked` elsewhere.
+    /// The `scores` of queries with keys up to their own position, and `masked` elsewhere.
     fn mask(&mut self, scores: Tensor, masked: Tensor, layout: TensorLayout) -> Result<Tensor, Refusal> {
         let row = self.between(layout, Type::CUDNN_DATA_INT32)?;
         self.graph.index(2, scores, row)?;

@@ -1,4 +1,4 @@
-//! What a plan is given when it is executed: where its tensors are.
+//! The addresses of a plan's tensors, which it gets when it is executed.
 
 use super::descriptor::Pointer;
 use super::handle::DnnHandle;
@@ -8,16 +8,16 @@ use crate::cuda::refusal::Refusal;
 use crate::cuda::scratch::Scratch;
 use vramlab_allocator::units::Address;
 
-/// Where a tensor of a plan is this time.
+/// The location of a plan's tensor in one execution.
 #[derive(Clone, Copy)]
 pub(super) enum TensorBinding<'a> {
     Device(Address),
     Host(&'a f32),
-    /// In scratch, so many bytes.
+    /// In scratch, with this size in bytes.
     Scratch(usize),
 }
 
-/// Queues a plan, with its workspace and the tensors that are in scratch. The driver refuses where memory is short.
+/// Queues a plan, with its workspace and the tensors in scratch. The driver refuses if memory is short.
 pub(super) fn start(
     handle: &mut DnnHandle,
     plan: &ExecutionPlan,
@@ -37,7 +37,7 @@ pub(super) fn start(
     plan.execute(handle, &pointers, area)
 }
 
-/// Where tensors in scratch begin behind a workspace, and the bytes of all together.
+/// The offsets of tensors in scratch, which follow the workspace, and the bytes of everything together.
 fn share(workspace: usize, tensors: &[TensorBinding<'_>]) -> (Vec<usize>, usize) {
     let mut end = workspace;
     let offsets = tensors.iter().map(|tensor| {

@@ -1,4 +1,4 @@
-//! The three products of a convolution.
+//! The three products of a convolution: forward, and the gradients of source and weight.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use super::plan::{Engines, LARGEST_WORKSPACE, Rules};
 use crate::cuda::refusal::Refusal;
 use crate::{ConvShape, DType, ImageLayout, Operand};
 
-/// One of the products of a convolution: a source, a weight and a result, of which `role` says what is computed.
+/// One of the products of a convolution, with its source, weight and output; `role` tells which of them is computed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConvolutionCall<'a> {
     pub role: Role,
@@ -21,15 +21,15 @@ pub(crate) struct ConvolutionCall<'a> {
     pub dst: Operand,
 }
 
-/// What the choice of a way to compute a convolution depends on.
+/// Everything on which the choice of a convolution's form depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ConvolutionKey {
     pub role: Role,
     pub shape: ConvShape,
     pub dtype: DType,
-    /// f32 factors may be rounded.
+    /// True if f32 factors may be rounded.
     pub tf32: bool,
-    /// All tensors lie at multiples of so many bytes.
+    /// All tensors lie at multiples of this many bytes.
     alignment: u8,
 }
 
@@ -48,7 +48,7 @@ impl fmt::Display for ConvolutionKey {
 }
 
 impl ConvolutionKey {
-    /// `None` for types that are not computed with, and mixtures of them.
+    /// `None` for types that the library does not compute with, and for mixed types.
     pub fn of(convolution: &ConvolutionCall<'_>, tf32: bool) -> Option<Self> {
         let operands = [convolution.src, convolution.weight, convolution.dst];
         let dtype = convolution.src.dtype;
@@ -64,9 +64,9 @@ impl ConvolutionKey {
         })
     }
 
-    /// The gradient of the source as the convolution of the output's gradient with the weight turned round: input and output
-    /// in each other's place. `None` for other products, where that would be of no use, for steps between windows, and for
-    /// weights with their channels last, which nothing turns.
+    /// Expresses the gradient of the source as a convolution of the output's gradient with the rotated weight, with
+    /// input and output exchanged. `None` for the other products, if it would be of no use, for strides above one, and
+    /// for channels-last weights, which no kernel rotates.
     pub fn turned(&self) -> Option<Self> {
         let Self { shape, .. } = *self;
         let padding = (shape.kernel.checked_sub(1)?).checked_sub(shape.padding)?;
@@ -105,7 +105,7 @@ impl ConvolutionKey {
         ]
     }
 
-    /// The graph of this convolution; its tensors are source, weight and result, in this order.
+    /// The graph of this convolution. Its tensors are source, weight and result, in this order.
     fn graph(&self) -> Result<Graph, Refusal> {
         let dtype = data_type(self.dtype).ok_or_else(|| refused(format!("no type {:?}", self.dtype)))?;
         let mut graph = Graph::default();
@@ -121,7 +121,7 @@ impl ConvolutionKey {
         Ok(graph)
     }
 
-    /// What the library has for it.
+    /// The library's engines for it.
     pub(super) fn engines(&self, handle: &DnnHandle) -> Result<Engines, Refusal> {
         let tensor_cores = self.tf32 || self.dtype != DType::F32;
         let rules = Rules { tensor_cores, rough_sums: false, workspace: LARGEST_WORKSPACE };
@@ -129,7 +129,7 @@ impl ConvolutionKey {
     }
 }
 
-/// The largest power of two, 16 at most, of which the operand's address is a multiple.
+/// The largest power of two up to 16 that divides the operand's address.
 fn alignment(operand: &Operand) -> u8 {
     1 << operand.address.0.trailing_zeros().min(4)
 }

@@ -15,7 +15,7 @@ pub(super) use sys::cudnnBackendDescriptorType_t as Kind;
 
 use sys::cudnnBackendAttributeType_t as Type;
 
-/// What attributes hold.
+/// A type of attribute values.
 ///
 /// # Safety
 /// The library reads and writes elements of [`Value::TYPE`] with this type's size and layout.
@@ -48,7 +48,7 @@ values! {
     RawDescriptor => CUDNN_TYPE_BACKEND_DESCRIPTOR,
 }
 
-/// Where a tensor lies: device memory, or one number of the host.
+/// A tensor's location: device memory, or one number on the host.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 pub(super) struct Pointer(*mut c_void);
@@ -66,7 +66,7 @@ impl From<Address> for Pointer {
     }
 }
 
-/// What an engine says of its arithmetic: a number, since newer libraries say more than the bindings know.
+/// An engine's note about its arithmetic, as a number because newer libraries have more notes than the bindings know.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct EngineNote(u32);
@@ -77,7 +77,7 @@ impl From<sys::cudnnBackendNumericalNote_t> for EngineNote {
     }
 }
 
-/// What an engine may be told: a number, since newer libraries have more than the bindings know.
+/// The kind of an engine's setting, as a number because newer libraries have more kinds than the bindings know.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Knob(u32);
@@ -110,7 +110,7 @@ impl Descriptor {
         Ok(self)
     }
 
-    /// Sets an attribute to the handle.
+    /// Sets an attribute to the library's handle.
     pub fn of(self, name: Name, handle: &DnnHandle) -> Result<Self, Refusal> {
         self.set(name, &[handle.raw()])
     }
@@ -121,14 +121,14 @@ impl Descriptor {
         self.set(name, &raw)
     }
 
-    /// Nothing is set afterwards; the library looks at what was set as a whole.
+    /// Finalises the descriptor, for which the library checks all attributes together. None can be set afterwards.
     pub fn finalise(self) -> Result<Self, Refusal> {
         // SAFETY: the descriptor is alive.
         check(unsafe { sys::cudnnBackendFinalize(self.raw.0) }, format_args!("finalising {:?}", self.kind))?;
         Ok(self)
     }
 
-    /// Reads an attribute: as many values as there are and fit.
+    /// Reads as many values of an attribute as there are and fit into `values`.
     pub fn get<T: Value>(&self, name: Name, values: &mut [T]) -> Result<usize, Refusal> {
         let (room, mut count) = (i64::try_from(values.len()).unwrap_or(i64::MAX), 0);
         let to = if values.is_empty() { ptr::null_mut() } else { values.as_mut_ptr().cast() };
@@ -151,7 +151,7 @@ impl Descriptor {
         self.first(name, kind, count)
     }
 
-    /// Reads `count` descriptors of an attribute: the library fills those that it is given.
+    /// Reads `count` descriptors of an attribute. The library fills the descriptors that it is given.
     pub fn first(&self, name: Name, kind: Kind, count: usize) -> Result<Vec<Self>, Refusal> {
         if count == 0 {
             return Ok(Vec::new());
@@ -173,7 +173,7 @@ impl Drop for Descriptor {
 
 /// Queues an execution plan on the handle's stream.
 pub(super) fn execute(handle: &DnnHandle, plan: &Descriptor, pack: &Descriptor) -> Result<(), Refusal> {
-    // SAFETY: all three are alive and finalised. That the pack's pointers are of live blocks is what `Device::launch` asks
-    // of its caller.
+    // SAFETY: all three are alive and finalised. The caller of `Device::launch` guarantees that the pack's pointers are
+    // of live blocks.
     check(unsafe { sys::cudnnBackendExecute(handle.raw(), plan.raw.0, pack.raw.0) }, "executing a plan")
 }

@@ -1,4 +1,4 @@
-//! Graphs of operations, as the library takes them: tensors by number, each operation between some of them.
+//! Graphs of operations in the library's form: numbered tensors, and operations between them.
 
 use cudarc::cudnn::sys::{
     cudnnConvolutionMode_t, cudnnDataType_t, cudnnPointwiseMode_t as Pointwise, cudnnReduceTensorOp_t as Reduction,
@@ -31,7 +31,7 @@ impl TensorLayout {
         Self { sides, strides: [channels * height * width, 1, width * channels, channels] }
     }
 
-    /// The same elements with the last two sides in each other's place.
+    /// The same elements with the last two sides exchanged.
     pub fn transposed(self) -> Self {
         let swap = |[a, b, c, d]: [i64; 4]| [a, b, d, c];
         Self { sides: swap(self.sides), strides: swap(self.strides) }
@@ -41,23 +41,23 @@ impl TensorLayout {
     pub const SCALAR: Self = Self { sides: [1; 4], strides: [1; 4] };
 }
 
-/// Where a tensor's elements are.
+/// Where a tensor's elements are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TensorLocation {
-    /// In device memory, at a multiple of so many bytes.
+    /// In device memory, at a multiple of this many bytes.
     Device(i64),
-    /// Nowhere: between two operations of the graph.
+    /// Not stored: the tensor is between two operations of the graph.
     Between,
     /// One number, read from the host when the plan is executed.
     Host,
 }
 
-/// A tensor of a graph: its number there.
+/// A tensor of a graph, by its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tensor(usize);
 
 impl Tensor {
-    /// What the library calls it.
+    /// The library's identifier for it.
     fn id(self) -> i64 {
         i64::try_from(self.0).unwrap_or(i64::MAX).saturating_add(1)
     }
@@ -78,20 +78,20 @@ pub(super) struct Windows {
     pub padding: i64,
 }
 
-/// A graph that is being put together. All arithmetic is in f32.
+/// A graph under construction. All arithmetic is in f32.
 #[derive(Default)]
 pub(super) struct Graph {
     tensors: Vec<Descriptor>,
-    /// Those that are somewhere, by what the library calls them.
+    /// The identifiers of all stored tensors.
     placed: Vec<i64>,
-    /// What operations do, as descriptors of their own.
+    /// Descriptors of the operations' parameters.
     parts: Vec<Descriptor>,
     operations: Vec<Descriptor>,
 }
 
 impl Graph {
-    /// A further tensor. Where those are that are not between operations is said when the graph is executed, in the order
-    /// in which they come here.
+    /// Adds a tensor. The addresses of stored tensors are given when the graph is executed, in the order in which the
+    /// tensors were added here.
     pub fn tensor(
         &mut self,
         layout: TensorLayout,
@@ -121,7 +121,7 @@ impl Graph {
         Ok(tensor)
     }
 
-    /// One of the three products of a convolution between its source, weight and result.
+    /// Adds one of the three products of a convolution between its source, weight and result.
     pub fn convolution(&mut self, role: Role, windows: Windows, [x, w, y]: [Tensor; 3]) -> Result<(), Refusal> {
         let description = Descriptor::new(Kind::CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR)?
             .set(Name::CUDNN_ATTR_CONVOLUTION_COMP_TYPE, &[COMPUTE])?
@@ -143,7 +143,7 @@ impl Graph {
         self.keep(description, operation)
     }
 
-    /// `c = a b`, matrices in the last two dimensions.
+    /// Adds `c = a b`, with matrices in the last two dimensions.
     pub fn matmul(&mut self, a: Tensor, b: Tensor, c: Tensor) -> Result<(), Refusal> {
         let description = Descriptor::new(Kind::CUDNN_BACKEND_MATMUL_DESCRIPTOR)?
             .set(Name::CUDNN_ATTR_MATMUL_COMP_TYPE, &[COMPUTE])?
@@ -156,7 +156,7 @@ impl Graph {
         self.keep(description, operation)
     }
 
-    /// `y = mode(inputs…)` element by element, of one, two or three inputs; what is smaller is repeated.
+    /// Adds `y = mode(inputs…)` element by element, with one, two or three inputs; smaller inputs are broadcast.
     pub fn pointwise(&mut self, mode: Pointwise, inputs: &[Tensor], y: Tensor) -> Result<(), Refusal> {
         let description = Descriptor::new(Kind::CUDNN_BACKEND_POINTWISE_DESCRIPTOR)?
             .set(Name::CUDNN_ATTR_POINTWISE_MODE, &[mode])?
@@ -165,7 +165,7 @@ impl Graph {
         self.apply(description, inputs, y)
     }
 
-    /// Each element's index along `axis`: `like` says how many there are.
+    /// Adds each element's index along `axis`; `like` has the shape.
     pub fn index(&mut self, axis: i64, like: Tensor, y: Tensor) -> Result<(), Refusal> {
         let description = Descriptor::new(Kind::CUDNN_BACKEND_POINTWISE_DESCRIPTOR)?
             .set(Name::CUDNN_ATTR_POINTWISE_MODE, &[Pointwise::CUDNN_POINTWISE_GEN_INDEX])?
@@ -190,7 +190,7 @@ impl Graph {
         self.keep(description, operation)
     }
 
-    /// Reduces `x` along the dimensions in which `y` has one element.
+    /// Adds a reduction of `x` along the dimensions in which `y` has one element.
     pub fn reduce(&mut self, mode: Reduction, x: Tensor, y: Tensor) -> Result<(), Refusal> {
         let description = Descriptor::new(Kind::CUDNN_BACKEND_REDUCTION_DESCRIPTOR)?
             .set(Name::CUDNN_ATTR_REDUCTION_OPERATOR, &[mode])?
@@ -203,7 +203,7 @@ impl Graph {
         self.keep(description, operation)
     }
 
-    /// `y` is `x` with other sides.
+    /// Adds `y` as `x` with other sides.
     pub fn reshape(&mut self, x: Tensor, y: Tensor) -> Result<(), Refusal> {
         let operation = Descriptor::new(Kind::CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR)?
             .link(Name::CUDNN_ATTR_OPERATION_RESHAPE_XDESC, &[self.descriptor(x)?])?
@@ -212,7 +212,7 @@ impl Graph {
         Ok(())
     }
 
-    /// The whole graph, for engines to be found.
+    /// Finalises the graph, so that engines can be found for it.
     pub fn finish(self, handle: &DnnHandle) -> Result<Operations, Refusal> {
         let all: Vec<&Descriptor> = self.operations.iter().collect();
         let whole = Descriptor::new(Kind::CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?
@@ -233,9 +233,9 @@ impl Graph {
     }
 }
 
-/// A finished graph, with all that it is made of.
+/// A finished graph, with all its parts.
 pub(super) struct Operations {
-    /// Goes before what it refers to.
+    /// Dropped before the descriptors that it refers to.
     whole: Descriptor,
     parts: Graph,
 }
@@ -245,16 +245,16 @@ impl Operations {
         &self.whole
     }
 
-    /// What the library calls the tensors that are somewhere, in the order in which they were made.
+    /// The identifiers of stored tensors, in the order in which they were added.
     pub fn placed(&self) -> &[i64] {
         &self.parts.placed
     }
 }
 
-/// What operations compute in.
+/// The type in which operations compute.
 const COMPUTE: cudnnDataType_t = cudnnDataType_t::CUDNN_DATA_FLOAT;
 
-/// What an operation computes in: comparisons in truth values.
+/// The type in which an operation computes; comparisons use booleans.
 const fn precision(mode: Pointwise) -> cudnnDataType_t {
     match mode {
         Pointwise::CUDNN_POINTWISE_CMP_GE => cudnnDataType_t::CUDNN_DATA_BOOLEAN,
@@ -262,7 +262,7 @@ const fn precision(mode: Pointwise) -> cudnnDataType_t {
     }
 }
 
-/// What the library calls a type of elements that it computes with here.
+/// The library's name for a type of elements; `None` for types that are not used here.
 pub(super) const fn data_type(dtype: DType) -> Option<cudnnDataType_t> {
     match dtype {
         DType::F32 => Some(cudnnDataType_t::CUDNN_DATA_FLOAT),

@@ -1,4 +1,4 @@
-//! The library's handle: one for the device, following the stream that is launched on.
+//! The library's handle: one for the device, which follows the stream of each launch.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char};
@@ -13,12 +13,12 @@ use crate::cuda::refusal::Refusal;
 pub(super) struct DnnHandle {
     raw: sys::cudnnHandle_t,
     version: Version,
-    /// Where it launches now.
+    /// The stream on which it launches now.
     stream: Option<Stream>,
 }
 
 impl DnnHandle {
-    /// Opens the library for the present context; it must have been loaded.
+    /// Opens the library for the current context. The library must have been loaded.
     pub fn new() -> Result<Self, Refusal> {
         let mut raw = ptr::null_mut();
         // SAFETY: the library is loaded, a context is current, and one handle is written.
@@ -34,7 +34,7 @@ impl DnnHandle {
         self.version
     }
 
-    /// What is executed from here on runs on `stream`.
+    /// Runs everything executed from now on on `stream`.
     pub fn follow(&mut self, stream: Stream) -> Result<(), Refusal> {
         if self.stream == Some(stream) {
             return Ok(());
@@ -64,7 +64,7 @@ impl Version {
         Self(10_000 * major + 100 * minor)
     }
 
-    /// Of the library that has been loaded.
+    /// The version of the loaded library.
     pub fn of_library() -> Self {
         // SAFETY: the library is loaded.
         Self(unsafe { sys::cudnnGetVersion() })
@@ -77,7 +77,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// A status that is not success as a refusal, with what the library says of its cause.
+/// Turns an unsuccessful status into a refusal that contains the library's explanation.
 pub(super) fn check(status: sys::cudnnStatus_t, what: impl fmt::Display) -> Result<(), Refusal> {
     if status == sys::cudnnStatus_t::CUDNN_STATUS_SUCCESS {
         return Ok(());
@@ -92,10 +92,10 @@ pub(super) fn refused(status: String) -> Refusal {
     Refusal::Library { library: "cuDNN", status }
 }
 
-/// What the library last said of an error on this thread.
+/// The library's message about the last error on this thread.
 fn last_error() -> String {
     let mut text = [0_u8; 1024];
-    // SAFETY: the library writes a string of that many bytes at most, with its end.
+    // SAFETY: the library writes a string of at most that many bytes, including its terminator.
     unsafe { sys::cudnnGetLastErrorString(text.as_mut_ptr().cast::<c_char>(), text.len()) };
     let text = CStr::from_bytes_until_nul(&text).map(|text| text.to_string_lossy().into_owned());
     text.unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")

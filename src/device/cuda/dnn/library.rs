@@ -1,15 +1,15 @@
-//! The library, where there is one.
+//! The cuDNN library, if it is available.
 
 use super::handle::{DnnHandle, Version};
 use crate::cuda::libraries::{self, LibraryKind};
 
-/// The oldest library whose descriptors are those of the bindings.
+/// The oldest library whose descriptors match the bindings.
 const OLDEST: Version = Version::new(9, 1);
 
-/// An own variable: `off` leaves everything to own kernels.
+/// vramlab's environment variable: `off` leaves everything to vramlab's own kernels.
 const VARIABLE: &str = "VRAMLAB_CUDNN";
 
-/// The library: opened when it is first asked for, since that takes time and memory.
+/// The library, opened when it is first needed, because that takes time and memory.
 #[derive(Default)]
 pub(super) enum Library {
     #[default]
@@ -19,7 +19,7 @@ pub(super) enum Library {
 }
 
 impl Library {
-    /// The library, opened; where it can't be, `notes` get the reason.
+    /// The opened library. If it can't be opened, the reason is added to `notes`.
     pub fn handle(&mut self, notes: &mut Vec<String>) -> Option<&mut DnnHandle> {
         if matches!(self, Self::Unasked) {
             *self = match open() {
@@ -37,13 +37,13 @@ impl Library {
     }
 }
 
-/// Opens the library for the present context.
+/// Opens the library for the current context.
 fn open() -> Result<DnnHandle, String> {
     usable()?;
     DnnHandle::new().map_err(|refusal| refusal.to_string())
 }
 
-/// Whether the library is there and may be used, as far as that can be told without a context.
+/// Checks that the library is present and may be used, as far as that can be decided without a context.
 ///
 /// # Errors
 /// The sentence that says why not, without a full stop.

@@ -1,5 +1,5 @@
-//! Convolutions and attention through cuDNN's graphs. What it does not compute, or not by the rules, own kernels do: all
-//! of it is optional.
+//! Convolutions and attention through cuDNN's graphs. The library is optional: vramlab's own kernels compute whatever
+//! it does not compute, or does not compute by the rules.
 
 mod attention;
 mod binding;
@@ -29,17 +29,19 @@ pub(crate) use graph::Role;
 pub(super) use library::usable;
 pub(crate) use plan::{Engines, ExecutionPlan};
 
-/// The library where there is one, and the plans made so far.
+/// The library if it is available, and the plans made so far.
 #[derive(Default)]
 pub(crate) struct Dnn {
-    /// `None` for what the library doesn't compute. Plans refer to the library's handle, which goes last.
+    /// `None` for attention that the library doesn't compute. Plans refer to the library's handle, which is dropped
+    /// last.
     plans: HashMap<AttentionKey, Option<ExecutionPlan>>,
     notes: Vec<String>,
     cudnn: Library,
 }
 
 impl Dnn {
-    /// How much the library computes; why own kernels compute the rest, in the order in which it was found out.
+    /// Notes on how much the library computes and why own kernels compute the rest, in the order in which this became
+    /// known.
     pub fn notes(&self) -> Vec<String> {
         let computed = self.plans.values().flatten().count();
         let summary = match &self.cudnn {
@@ -54,25 +56,25 @@ impl Dnn {
     }
 }
 
-/// The engines of convolutions: which of them is taken is not decided here.
+/// The engines of convolutions. The choice among them is made elsewhere.
 impl Dnn {
-    /// The library's version; `None` where there is none.
+    /// The library's version; `None` if it is not available.
     pub fn version(&mut self) -> Option<Version> {
         self.cudnn.handle(&mut self.notes).map(|handle| handle.version())
     }
 
-    /// Engines for a convolution; `None` where there is no library, or it refuses the whole of it.
+    /// Engines for a convolution; `None` if the library is not available or refuses the graph.
     pub fn engines(&mut self, key: &ConvolutionKey) -> Option<Engines> {
         let handle = self.cudnn.handle(&mut self.notes)?;
         key.engines(handle).map_err(|refusal| self.notes.push(format!("{key}: {refusal}"))).ok()
     }
 
-    /// The next of `engines`; of those with a certain tag if one is given.
+    /// The next of `engines`, restricted to the engine with `tag` if one is given.
     pub fn next(&mut self, engines: &mut Engines, tag: Option<u64>) -> Option<ExecutionPlan> {
         engines.next(self.cudnn.handle(&mut self.notes)?, tag)
     }
 
-    /// Attention; false where own kernels must compute it.
+    /// Computes attention; false if own kernels must compute it.
     pub fn attend(
         &mut self,
         attention: &AttentionCall<'_>,
@@ -82,7 +84,7 @@ impl Dnn {
         attention.forward().map_or(Ok(false), |(key, tensors)| self.execute(key, &tensors, scratch, stream))
     }
 
-    /// Gradients of attention on a device of this compute capability; false where own kernels must compute them.
+    /// Computes gradients of attention on a device of this compute capability; false if own kernels must compute them.
     pub fn attend_backward(
         &mut self,
         attention: &AttentionCall<'_>,
@@ -93,8 +95,8 @@ impl Dnn {
         attention.backward(capability).map_or(Ok(false), |(key, tensors)| self.execute(key, &tensors, scratch, stream))
     }
 
-    /// Executes the plan of `key`, made where it is asked for the first time. False where the library has none, or where it
-    /// failed: then, and ever after, it is the own kernels' turn.
+    /// Executes the plan of `key`, which is made on first use. False if the library has no plan or memory is short. If
+    /// the library itself fails, own kernels compute this key from then on.
     fn execute(
         &mut self,
         key: AttentionKey,
@@ -115,7 +117,7 @@ impl Dnn {
         match binding::start(handle, plan, tensors, scratch, stream) {
             Ok(()) => Ok(true),
             Err(Refusal::Driver(failure)) if failure.lost() => Err(failure.into()),
-            // Out of memory: own kernels get along with less.
+            // Out of memory: own kernels need less.
             Err(Refusal::Driver(_)) => Ok(false),
             Err(refusal) => {
                 notes.push(format!("{key}: {refusal}"));
@@ -125,7 +127,7 @@ impl Dnn {
         }
     }
 
-    /// Queues a convolution between the tensors at `addresses`, source, weight and result, with the plan's workspace.
+    /// Queues a convolution between source, weight and result at `addresses`, with the plan's workspace.
     pub fn convolve(
         &mut self,
         plan: &ExecutionPlan,

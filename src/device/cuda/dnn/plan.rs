@@ -1,4 +1,4 @@
-//! From a graph to something that can be executed: the engines that may compute it.
+//! From a graph to an execution plan: the engines that can compute it.
 
 use std::rc::Rc;
 use std::vec;
@@ -12,29 +12,29 @@ use crate::cuda::choices::fingerprint;
 use crate::cuda::refusal::Refusal;
 use vramlab_allocator::units::{Address, Bytes};
 
-/// What is said of engines whose sums are rough.
+/// Notes of engines whose sums are imprecise.
 const ROUGH: [NumericalNote; 2] = [
     NumericalNote::CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION,
     NumericalNote::CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13,
 ];
-/// Settings of one engine that are told apart.
+/// The most settings of one engine that are distinguished.
 const KNOBS: usize = 64;
 
-/// The largest workspace that is asked of an engine: it is memory that PyTorch's curve may not have.
+/// The largest permitted workspace of an engine, because it is memory that PyTorch's curve may not have.
 pub(super) const LARGEST_WORKSPACE: Bytes = Bytes::gib(1);
 
-/// What engines must not do.
+/// What engines may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rules {
-    /// Compute on tensor cores. For f32 operands these round to TensorFloat-32.
+    /// They may compute on tensor cores, which round f32 operands to TensorFloat-32.
     pub tensor_cores: bool,
-    /// Add up in less than f32, or by transforms that lose about as much.
+    /// They may sum in less than f32, or by transforms that lose about as much precision.
     pub rough_sums: bool,
     /// The largest workspace.
     pub workspace: Bytes,
 }
 
-/// An engine set up for one graph. Fields go in this order: each refers to those behind it.
+/// An engine set up for one graph. The order of fields is the order of dropping: each refers to those after it.
 pub(crate) struct ExecutionPlan {
     plan: Descriptor,
     _config: Descriptor,
@@ -43,17 +43,17 @@ pub(crate) struct ExecutionPlan {
     engine: Engine,
 }
 
-/// An engine and how it is set up, in every run of one version of the library.
+/// An engine and its settings, identified in the same way in every run of one library version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Engine {
-    /// The library's number for it.
+    /// The library's number for the engine.
     pub index: i64,
-    /// Stands for the engine and all of its settings.
+    /// Represents the engine and all of its settings.
     pub tag: u64,
 }
 
-/// The engines for one graph that obey the rules, the most promising first. They are set up as they are asked for, which
-/// takes time.
+/// The engines for one graph that obey the rules, the most promising first. Each is set up only when it is requested,
+/// because that takes time.
 pub(crate) struct Engines {
     operations: Rc<Operations>,
     rules: Rules,
@@ -65,12 +65,12 @@ pub(crate) struct Engines {
 }
 
 impl Engines {
-    /// Those that the library's heuristic calls fast, then those that always work.
+    /// The engines that the library's heuristic considers fast, then those that always work.
     pub(super) fn new(operations: Operations, rules: Rules) -> Self {
         Self::of(vec![Mode::CUDNN_HEUR_MODE_A, Mode::CUDNN_HEUR_MODE_FALLBACK], operations, rules)
     }
 
-    /// Those of a second heuristic too.
+    /// The same, and also those of a second heuristic.
     pub(super) fn many(operations: Operations, rules: Rules) -> Self {
         let modes = vec![Mode::CUDNN_HEUR_MODE_A, Mode::CUDNN_HEUR_MODE_B, Mode::CUDNN_HEUR_MODE_FALLBACK];
         Self::of(modes, operations, rules)
@@ -88,7 +88,7 @@ impl Engines {
         }
     }
 
-    /// The next that obeys the rules; of those with a certain tag if one is given.
+    /// The next engine that obeys the rules, restricted to the engine with `tag` if one is given.
     pub(super) fn next(&mut self, handle: &DnnHandle, tag: Option<u64>) -> Option<ExecutionPlan> {
         loop {
             let Some(config) = self.configs.next() else {
@@ -99,7 +99,7 @@ impl Engines {
                 continue;
             };
             self.asked += 1;
-            // An engine that doesn't tell what it is goes by its place in the list.
+            // An engine that doesn't identify itself is identified by its position in the list.
             let engine = engine(&config).unwrap_or(Engine { index: -1, tag: self.asked });
             if tag.is_some_and(|tag| tag != engine.tag) || self.known.contains(&engine.tag) {
                 continue;
@@ -117,20 +117,20 @@ impl Engines {
         }
     }
 
-    /// Why there is none, or no other.
+    /// Why there is no engine, or no further one.
     pub fn refusal(&self) -> Refusal {
         refused(self.refusals.sentence())
     }
 }
 
 impl ExecutionPlan {
-    /// The first engine that obeys the rules. Nothing is timed, so that every run takes the same one.
+    /// The first engine that obeys the rules. Nothing is timed, so that every run uses the same engine.
     pub(super) fn choose(handle: &DnnHandle, operations: Operations, rules: Rules) -> Result<Self, Refusal> {
         let mut engines = Engines::new(operations, rules);
         engines.next(handle, None).ok_or_else(|| engines.refusal())
     }
 
-    /// What it is of.
+    /// The plan's engine.
     pub fn engine(&self) -> Engine {
         self.engine
     }
@@ -140,8 +140,8 @@ impl ExecutionPlan {
         self.workspace
     }
 
-    /// Queues it on the handle's stream. `tensors` are those of the graph that are not between two operations, in the order
-    /// in which they were made.
+    /// Queues the plan on the handle's stream. `tensors` are the graph's stored tensors, in the order in which they
+    /// were added.
     pub(super) fn execute(&self, handle: &DnnHandle, tensors: &[Pointer], workspace: Address) -> Result<(), Refusal> {
         let ids = self.operations.placed();
         debug_assert_eq!(ids.len(), tensors.len());
@@ -163,7 +163,7 @@ fn configs(operations: &Operations, mode: Mode) -> Result<Vec<Descriptor>, Refus
     heuristics.list(Name::CUDNN_ATTR_ENGINEHEUR_RESULTS, Kind::CUDNN_BACKEND_ENGINECFG_DESCRIPTOR)
 }
 
-/// What a configuration is of.
+/// The engine of a configuration.
 fn engine(config: &Descriptor) -> Result<Engine, Refusal> {
     let engine = config.first(Name::CUDNN_ATTR_ENGINECFG_ENGINE, Kind::CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1)?;
     let index = match engine.first() {
@@ -207,7 +207,7 @@ fn setup(
     Ok(if fits { Ok((plan, usize::try_from(workspace).unwrap_or_default())) } else { Err(EngineFault::Workspace) })
 }
 
-/// What the library says of an engine's arithmetic.
+/// An engine's notes about its arithmetic.
 fn notes(config: &Descriptor) -> Result<Vec<EngineNote>, Refusal> {
     let engine = config.first(Name::CUDNN_ATTR_ENGINECFG_ENGINE, Kind::CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1)?;
     let Some(engine) = engine.first() else { return Ok(Vec::new()) };
@@ -216,7 +216,7 @@ fn notes(config: &Descriptor) -> Result<Vec<EngineNote>, Refusal> {
     Ok(notes[..count.min(notes.len())].to_vec())
 }
 
-/// PyTorch's rules, and that a run can be repeated bit for bit.
+/// The rule that an engine with these notes would break: PyTorch's rules, and that runs can be repeated bit for bit.
 fn broken(notes: &[EngineNote], rules: Rules) -> Option<EngineFault> {
     let says = |note: NumericalNote| notes.contains(&EngineNote::from(note));
     if says(NumericalNote::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) {
@@ -236,7 +236,7 @@ fn broken(notes: &[EngineNote], rules: Rules) -> Option<EngineFault> {
 struct Refusals {
     engines: usize,
     broken: Vec<EngineFault>,
-    /// What the library said last.
+    /// The library's last message.
     last: Option<String>,
 }
 

@@ -1,5 +1,5 @@
-//! Scaled dot-product attention. Scores live only in scratch, a block of rows at a time; backward computes them
-//! again from the saved logarithm of the sum of exponents.
+//! Scaled dot-product attention. Scores exist only in scratch, one block of rows at a time; backward recomputes them
+//! from the saved logarithm of the sum of exponents.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use crate::cpu::real::{Real, max_of, sum_by};
 use crate::cpu::tile::{self, Store, TILE, padded, transpose};
 use crate::{AttentionShape, DropoutMask, HeadView, Operand};
 
-/// Rows of scores that are in scratch at once, whole tiles.
+/// Rows of scores that are in scratch at the same time, in whole tiles.
 const BLOCK: usize = 64;
 
 /// A claimed operand with its layout.
@@ -25,7 +25,7 @@ impl<'a> Heads<'a> {
         Ok(Self { view: access.heads(&layout, shape, written)?, layout })
     }
 
-    /// Keys or values: of another number of positions than there are queries, or of fewer heads.
+    /// Claims keys or values, which may have a different number of positions than the queries, or fewer heads.
     fn claim_keys(
         access: &mut Access<'a>,
         layout: HeadView,
@@ -52,7 +52,7 @@ impl<'a> Heads<'a> {
         rest.fill(R::ZERO);
     }
 
-    /// Stores `rows` rows from `first` on.
+    /// Stores `rows` rows, starting at `first`.
     #[inline(always)]
     fn store<R: Real>(&self, head: [usize; 2], [first, rows]: [usize; 2], width: usize, values: &[R]) {
         let start = self.start(head);
@@ -86,7 +86,7 @@ impl ScoreBlock {
         (0..rows).step_by(BLOCK).map(move |first| Self { first, n: BLOCK.min(rows - first), keys })
     }
 
-    /// The first rows of the block's tiles, from the block's start.
+    /// The first rows of the block's tiles, relative to the block's start.
     #[inline(always)]
     fn tiles(&self) -> impl Iterator<Item = usize> {
         (0..self.n).step_by(TILE)
@@ -104,20 +104,20 @@ impl ScoreBlock {
         shape.first_seen(self.first + i)
     }
 
-    /// Positions that the tile from row `i` of the block on sees, in whole tiles.
+    /// The positions seen by the tile that starts at row `i` of the block, rounded up to whole tiles.
     #[inline(always)]
     fn seen(&self, shape: &AttentionShape, i: usize) -> usize {
         padded(if shape.causal { self.first + i + TILE } else { self.keys })
     }
 
-    /// The first row of the block whose tile sees the tile of positions from `position` on.
+    /// The first row of the block whose tile sees the tile of positions that starts at `position`.
     #[inline(always)]
     fn seen_by(&self, shape: &AttentionShape, position: usize) -> usize {
         if shape.causal { position.saturating_sub(self.first) } else { 0 }
     }
 }
 
-/// What dropout leaves of weights of all heads: each is multiplied by 0 or by a factor.
+/// Dropout's effect on the weights of all heads: each is multiplied by 0 or by a factor.
 #[derive(Clone, Copy)]
 struct DropoutWeights<R> {
     seed: u64,
@@ -135,7 +135,7 @@ impl<R: Real> DropoutWeights<R> {
         shape.dropout.map(of)
     }
 
-    /// Of the weight of this number.
+    /// The factor on the weight of this number.
     #[inline(always)]
     fn of_weight(self, number: usize) -> R {
         if DropoutMask::leaves_out(self.seed, self.threshold, number as u64) { R::ZERO } else { self.factor }
@@ -180,7 +180,7 @@ pub(super) fn forward(
     Ok(())
 }
 
-/// The same without sums of exponents, over `keys` positions.
+/// The forward pass without sums of exponents, over `keys` positions.
 pub(super) fn inference(
     cores: &Cores,
     mut access: Access<'_>,
@@ -289,7 +289,7 @@ fn forward_all<R: Real>(
     );
 }
 
-/// Cuts scratch into `N` parts of `size` and others of `sizes`.
+/// Divides scratch into `N` parts of `size` and further parts of `sizes`.
 #[inline(always)]
 fn parts<R, const N: usize, const M: usize>(
     scratch: &mut [R],

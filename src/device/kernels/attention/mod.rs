@@ -1,4 +1,4 @@
-//! Scaled dot-product attention that keeps no matrix of scores.
+//! Scaled dot-product attention that stores no matrix of scores.
 
 mod cpu;
 mod cuda;
@@ -18,7 +18,7 @@ use crate::{AttentionShape, DType, FusedAttention, HeadView, Operand};
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[expect(missing_docs, reason = "fields of kernels are the operands their formula names")]
 pub enum Attention {
-    /// Scaled dot-product attention. `logsumexp` is f32 of (batch, heads, `lse_stride`), rows beyond
+    /// Scaled dot-product attention. `logsumexp` is f32 of (batch, heads, `lse_stride`); elements beyond
     /// [`AttentionShape::rows`] unused.
     Forward {
         by: FusedAttention,
@@ -30,8 +30,8 @@ pub enum Attention {
         logsumexp: Operand,
         lse_stride: usize,
     },
-    /// The same where no gradients will be asked for, of [`AttentionShape::rows`] queries over `keys` positions of keys
-    /// and values; causal only where there are as many of both.
+    /// The same for when no gradients are needed, with [`AttentionShape::rows`] queries over `keys` positions of keys
+    /// and values; causal only if both numbers are equal.
     Inference {
         by: FusedAttention,
         shape: AttentionShape,
@@ -41,8 +41,8 @@ pub enum Attention {
         v: HeadView,
         out: HeadView,
     },
-    /// Gradients of [`Self::Forward`]. Those of keys and values (`dk`, `dv`) are of every head of queries, also where heads share
-    /// them: who needs their sum makes it.
+    /// Gradients of [`Self::Forward`]. Those of keys and values (`dk`, `dv`) are per query head, even if heads share
+    /// keys: the caller computes their sum if needed.
     Backward {
         by: FusedAttention,
         shape: AttentionShape,
@@ -109,7 +109,7 @@ impl Family for Attention {
 
     fn work(&self) -> Work {
         match self {
-            // Heads are split off and joined again by views.
+            // Views split the heads and join them again.
             Self::Forward { by, shape, q, .. } => {
                 cost(OpClass::Attention(*by), shape, shape.rows, q.dtype, 2.0).launches(1, 3.0)
             }
@@ -145,9 +145,9 @@ impl Family for Attention {
     }
 }
 
-/// Of so many products of queries, or of what is like them, with keys.
+/// The cost of `products` products the size of queries with keys.
 fn cost(class: OpClass, shape: &AttentionShape, keys: usize, dtype: DType, products: f64) -> Work {
-    // Whole tiles of 64 positions; causal attention skips the tiles above the diagonal, but none beside a mask.
+    // In whole tiles of 64 positions. Causal attention skips the tiles above the diagonal, but none if there is a mask.
     let (rows, keys) = (count(shape.rows.next_multiple_of(64)), count(keys.next_multiple_of(64)));
     let seen = if shape.causal && !shape.masked { 0.5 } else { 1.0 };
     let [heads, shared] = [shape.heads, shape.of_keys().heads].map(|heads| count(shape.batch * heads));

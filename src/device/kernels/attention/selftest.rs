@@ -7,19 +7,19 @@ use crate::selftest::session::Session;
 use crate::selftest::values::Values;
 use crate::{AttentionShape, DType, DropoutMask, FusedAttention, HeadView};
 
-/// How (batch, heads, rows, head size) lies.
+/// The layout of (batch, heads, rows, head size) in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HeadLayout {
-    /// Queries, keys and values side by side in the rows of a projection; results side by side.
+    /// Queries, keys and values side by side in the rows of a projection, but gradients separate.
     Packed,
-    /// The same, and the gradients of the three as the three.
+    /// The same, with the three gradients also side by side.
     Together,
     /// The rows of each head together.
     ByHead,
 }
 
 impl HeadLayout {
-    /// Batch, head and row of `heads` in a tensor of their own.
+    /// The strides of batch, head and row in a separate tensor of `heads` heads.
     const fn strides(self, heads: usize, [rows, head_size]: [usize; 2]) -> [usize; 3] {
         match self {
             Self::Packed | Self::Together => [rows * heads * head_size, head_size, heads * head_size],
@@ -41,24 +41,24 @@ impl AttentionCase {
         let scale = 1.0 / (head_size as f32).sqrt();
         let (group, window, masked, dropout) = (1, None, false, None);
         let shape = AttentionShape { batch, heads, group, rows, head_size, causal, window, masked, scale, dropout };
-        // The sums of some kernels are aligned, those of others are not.
+        // Some kernels align the sums of each head, others do not.
         let lse_stride = if layout == HeadLayout::Packed { rows.next_multiple_of(32) } else { rows };
         Self { shape, layout, lse_stride }
     }
 
-    /// The same in which so many heads of queries share one of keys and values.
+    /// The same with `group` query heads for each head of keys and values.
     const fn shared_by(mut self, group: usize) -> Self {
         self.shape.group = group;
         self
     }
 
-    /// The same in which each position sees so many at most.
+    /// The same with a window of positions.
     const fn within(mut self, window: usize) -> Self {
         self.shape.window = Some(window);
         self
     }
 
-    /// The same with a share of weights left out.
+    /// The same with a share of weights dropped.
     fn without(mut self, share: f64) -> Self {
         self.shape.dropout = Some(DropoutMask::new(7, share));
         self
@@ -90,7 +90,7 @@ impl AttentionCase {
         self.shape.batch * self.shape.heads * self.lse_stride
     }
 
-    /// Elements of the three inputs.
+    /// The number of elements of the three inputs.
     const fn inputs_len(&self) -> usize {
         let AttentionShape { batch, heads, rows, head_size, .. } = self.shape;
         batch * rows * head_size * (heads + 2 * self.shape.of_keys().heads)
@@ -112,7 +112,7 @@ impl AttentionCase {
         }
     }
 
-    /// An operand of its own.
+    /// An operand in a separate tensor.
     fn whole(&self, at: &CaseOperands, slot: Slot) -> HeadView {
         at.heads(slot, 0, self.strides())
     }
@@ -125,7 +125,7 @@ impl AttentionCase {
         [0, 1, 2].map(|part| self.input(at, qkv, part))
     }
 
-    /// Sums behind the rows of a head are nobody's: they are compared only where there are none.
+    /// Elements after a head's last sum are undefined, so sums are compared only if there are no such elements.
     fn bound_of_sums(&self) -> ErrorBound {
         if self.lse_stride == self.shape.rows { ErrorBound::Sum(self.shape.head_size) } else { ErrorBound::Free }
     }
@@ -163,7 +163,7 @@ impl AttentionCase {
     fn backward(self, session: &mut Session<'_>, precision: Precision) {
         let dtype = precision.dtype();
         let mut case = Case::new("attention_backward", precision, self.title()).work(self.work() * 5 / 2);
-        // What a score's gradient is made of cancels where a position sees only itself.
+        // The terms of a score's gradient cancel if a position sees only itself.
         let bound = ErrorBound::Cancelling(self.shape.rows + self.shape.head_size, 0.1);
         let grad = case.input("grad", dtype, self.len(), Values::STANDARD);
         let together = (self.layout == HeadLayout::Together).then(|| case.output("dqkv", dtype, 3 * self.len(), bound));
@@ -282,7 +282,7 @@ pub(super) fn run(session: &mut Session<'_>) {
     }
 }
 
-/// Queries of a projection over a cache that has room for more positions.
+/// Queries of a projection over a cache that has room for further positions.
 fn inference(session: &mut Session<'_>, precision: Precision, of_queries: AttentionCase, keys: usize) {
     let dtype = precision.dtype();
     let AttentionShape { batch, heads, rows, head_size, .. } = of_queries.shape.of_keys();

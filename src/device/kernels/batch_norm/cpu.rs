@@ -1,6 +1,6 @@
 //! Batch normalisation: y = (x − mean)·rstd·weight + bias with rstd = 1/√(variance + eps), all per channel.
 //!
-//! Channels are handled in blocks, whose elements lie in one line for each image: lines are summed element by element
+//! Channels are processed in blocks, whose elements form one line for each image: lines are summed element by element
 //! over images, and within a channel at the end.
 
 use crate::cpu::channels::{ChannelBlock, check, for_blocks};
@@ -37,14 +37,14 @@ pub(super) fn forward(
     Ok(())
 }
 
-/// What follows a normalisation in the same pass: the sum with a residual, and a factor on what is not positive.
+/// The operations fused after a normalisation: the sum with a residual, and a factor on elements that are not positive.
 pub(super) struct Tail<T> {
     pub(super) residual: Option<T>,
     pub(super) slope: f32,
 }
 
 impl Tail<View<'_>> {
-    /// Does it to a line of normalised elements from `start` on.
+    /// Applies them to a line of normalised elements from `start` on.
     #[inline(always)]
     fn follow<R: Real>(&self, y: &mut [R], start: usize, buffer: &mut [R]) {
         if let Some(residual) = &self.residual {
@@ -55,11 +55,11 @@ impl Tail<View<'_>> {
     }
 }
 
-/// `x`, or `slope` of it where `sign` is not positive. A NaN stays one.
+/// `x`, or `slope · x` if `sign` is not positive. NaN stays NaN.
 #[inline(always)]
 fn pass<R: Real>(x: R, sign: R, slope: f32) -> R {
     if sign <= R::ZERO {
-        // An infinity is cut off too.
+        // This also turns an infinity into zero.
         if slope == 0.0 { R::ZERO } else { x * R::of(f64::from(slope)) }
     } else {
         x
@@ -157,7 +157,7 @@ fn normalise<R: Real>(
     );
 }
 
-/// Stores (x − mean)·scale + shift, or what a tail makes of it; lines are scratch.
+/// Stores (x − mean)·scale + shift, after applying the tail if there is one; lines are scratch.
 #[inline(always)]
 fn apply<R: Real>(
     block: &ChannelBlock,
@@ -167,7 +167,7 @@ fn apply<R: Real>(
     [scales, shifts, buffer, out]: [&mut [R]; 4],
 ) {
     block.unfold(scale, scales);
-    // In one product and sum: shift − mean·scale is rounded once more, but no more than the product is.
+    // As one product and sum: shift − mean·scale is rounded once more, but no more than the product is.
     for ((shift, &mean), &scale) in shift.iter_mut().zip(&*mean).zip(&*scale) {
         *shift -= mean * scale;
     }
@@ -243,12 +243,12 @@ pub(super) fn inference(
     Ok(())
 }
 
-/// What a forward pass normalised by.
+/// The statistics that a forward pass used.
 #[derive(Clone, Copy)]
 pub(super) enum Statistics {
-    /// Those of the batch: they depend on the source.
+    /// The batch's own statistics, which depend on the source.
     OfBatch,
-    /// Running ones, constants: their variances are given instead of reciprocal deviations.
+    /// Running statistics, which are constants, with variances instead of reciprocal deviations.
     Running { eps: f32 },
 }
 
@@ -299,8 +299,8 @@ fn backward_views<'a>(
     })
 }
 
-/// With x̂ = (x − mean)·rstd: dbias = Σ g, dweight = Σ g·x̂, dx = weight·rstd·(g − dbias/n − x̂·dweight/n); of constant
-/// statistics dx = weight·rstd·g.
+/// With x̂ = (x − mean)·rstd: dbias = Σ g, dweight = Σ g·x̂, dx = weight·rstd·(g − dbias/n − x̂·dweight/n); with
+/// constant statistics, dx = weight·rstd·g.
 fn gradients<R: Real>(cores: &Cores, views: &BatchNormBackward<View<'_>>, shape: ChannelShape, statistics: Statistics) {
     for_blocks(
         cores,
@@ -367,10 +367,10 @@ fn gradients<R: Real>(cores: &Cores, views: &BatchNormBackward<View<'_>>, shape:
     );
 }
 
-/// Which elements passed in the forward pass, and what that is told by.
+/// The operands that tell which elements passed the activation in the forward pass.
 pub(super) struct ActivationMask<T> {
     pub(super) bias: T,
-    /// The output, and where the gradient of the sum goes.
+    /// The output, and the destination of the sum's gradient.
     pub(super) residual: Option<[T; 2]>,
     pub(super) slope: f32,
 }
@@ -396,7 +396,7 @@ pub(super) fn activated_backward(
     Ok(())
 }
 
-/// As [`gradients`], of what is left of g behind the gate.
+/// Like [`gradients`], but with g multiplied by the activation's derivative first.
 fn gated_gradients<R: Real>(
     cores: &Cores,
     views: &BatchNormBackward<View<'_>>,

@@ -15,15 +15,15 @@ use crate::work::{OpClass, Work, count};
 use crate::{ChannelShape, DType, Operand};
 use vramlab_allocator::units::Address;
 
-/// An operand that is not there.
+/// An absent operand.
 const NOTHING: Operand = Operand { address: Address(0), dtype: DType::U8, len: 0 };
 
-/// What the backward pass of a sum needs beside the gradient of its positive part.
+/// The operands that the backward pass of a sum needs in addition.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ResidualGradient {
-    /// The result of the forward pass: its sign tells which elements passed.
+    /// The result of the forward pass, whose sign tells which elements passed.
     pub output: Operand,
-    /// Becomes the gradient of the sum, and so of what was added; may be that of the output.
+    /// Receives the gradient of the sum, and so of the residual; may be the operand of the output's gradient.
     pub dresidual: Operand,
 }
 
@@ -48,8 +48,8 @@ pub enum BatchNorm {
         eps: f32,
         momentum: f32,
     },
-    /// [`Self::Forward`] and what follows it in one pass: the sum with `residual`, where there is one, then
-    /// `x > 0 ? x : slope · x`; a slope of 1 leaves everything as it is.
+    /// [`Self::Forward`] fused with the operations after it: the sum with `residual`, if there is one, then `x > 0 ? x
+    /// : slope · x`; a slope of 1 changes nothing.
     Activation {
         src: Operand,
         residual: Option<Operand>,
@@ -65,8 +65,8 @@ pub enum BatchNorm {
         momentum: f32,
         slope: f32,
     },
-    /// Gradients of [`Self::Activation`] with respect to its source, weight and bias, and to what was added.
-    /// Without a residual the sign of the output is made again from the source, and `dsrc` may be `grad`.
+    /// Gradients of [`Self::Activation`] with respect to its source, weight, bias and residual. Without a residual, the
+    /// output's sign is recomputed from the source, and `dsrc` may be `grad`.
     ActivationBackward {
         grad: Operand,
         src: Operand,
@@ -188,7 +188,7 @@ impl Family for BatchNorm {
                 channels(OpClass::BatchNormBackward, shape, src.dtype, 3)
             }
             Self::Inference { src, dst, .. } => Work::elementwise(&[src, dst]),
-            // Statistics, then a pass over everything; the third launch joins what blocks found.
+            // Statistics, then a pass over everything; the third launch joins the blocks' results.
             Self::Activation { src, residual, dst, .. } => {
                 let added = residual.as_ref().unwrap_or(&NOTHING);
                 Work::pass(OpClass::Norm, &[src, src, added, dst]).launches(3, 1.0)

@@ -26,16 +26,16 @@ const SHAPES: [(usize, usize, usize); 14] = [
     (4, 512, 49),
 ];
 
-/// Pixels with their channels next to each other.
+/// Sizes of channels-last pixels.
 const ROWS: [(usize, usize, usize); 6] =
     [(3136, 64, 1), (999, 24, 1), (777, 130, 1), (12_545, 8, 1), (196, 2048, 1), (5000, 1, 1)];
 
-/// What follows a norm in the same kernel.
+/// The operations fused after a norm.
 #[derive(Clone, Copy)]
 struct TailCase {
     residual: bool,
     slope: f32,
-    /// The gradient's memory becomes that of its result.
+    /// The result's gradient overwrites the given gradient.
     in_place: bool,
 }
 
@@ -61,7 +61,7 @@ impl Norm {
         Case::new(kernel, self.precision, format!("{batch} × {channels} × {area}{narrow}"))
     }
 
-    /// Few elements have almost no variance now and then: errors are larger then.
+    /// With few elements the variance is sometimes almost zero, and errors are larger.
     fn bound(&self) -> ErrorBound {
         ErrorBound::Sum(self.shape.per_channel().max(1000))
     }
@@ -215,13 +215,13 @@ fn activated_backward(session: &mut Session<'_>, norm: &Norm, tail: TailCase) {
     let (shape, channels) = (norm.shape, norm.shape.channels);
     let mut case = tail.case(norm, "batch_norm_activation_backward");
     let (dtype, len) = (norm.precision.dtype(), shape.len());
-    // In place, the gradient holds what it becomes.
+    // In place, the gradient's memory also holds the result.
     let grad = if tail.in_place {
         case.update("grad", dtype, len, Values::STANDARD, norm.bound())
     } else {
         norm.whole(&mut case, "grad")
     };
-    // Few distinct values: hardly one is normalised to nearly zero, where signs are a matter of rounding.
+    // Few distinct values, so that hardly any is normalised to nearly zero, where rounding decides the sign.
     let src = case.input("src", dtype, len, Values::Below(5));
     let output = tail.residual.then(|| norm.whole(&mut case, "output"));
     let own = |case: &mut Case, name| case.output(name, dtype, len, norm.bound());

@@ -1,4 +1,4 @@
-//! Values in 4 and in 8 bits, as bitsandbytes quantises them.
+//! 4-bit and 8-bit values, as bitsandbytes quantises them.
 
 use super::Blockwise;
 use crate::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
@@ -7,10 +7,10 @@ use crate::kernels::optimizer::cuda::{adam_rule, narrow};
 use crate::{BYTES_RUN, ByteMoment, DType, KeptMoment, KeptMoments, Magnitudes, NF4_RUN, Operand};
 
 const THREADS: u32 = 256;
-/// Runs, or results of a product, of one thread block: a warp has one.
+/// Runs (or results of a product) per thread block: each warp has one.
 const WARPS: usize = THREADS as usize / 32;
 
-/// Thread blocks of an optimizer's step.
+/// The most thread blocks in an optimizer's step.
 const BLOCKS: usize = 2048;
 
 /// Launches a kernel of this family.
@@ -62,7 +62,7 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Blockwise) -> Result<(), Re
                 let arguments = moments.operands().fold(arguments, Arguments::operand);
                 let rule = adam_rule(rule);
                 let arguments = &mut rule.iter().fold(arguments, |arguments, &x| arguments.float(narrow(x)));
-                // Blocks that stay read the codes once.
+                // Blocks that process several runs read the codes once.
                 let blocks = len.div_ceil(BYTES_RUN * WARPS).min(BLOCKS);
                 run(queue, name, &[parameter.dtype], blocks, arguments)
             })

@@ -1,4 +1,4 @@
-//! Values in 4 and in 8 bits with a magnitude for each run of them, as bitsandbytes quantises blockwise.
+//! 4-bit and 8-bit values with one magnitude for each run of values: bitsandbytes' blockwise quantisation.
 
 mod cpu;
 mod cuda;
@@ -22,19 +22,19 @@ pub enum Magnitudes {
     Plain(Operand),
     /// In 8 bits: `codes[bytes[i]] · absmax[i / 256] + offset`.
     Nested {
-        /// A byte for each run.
+        /// One byte for each run.
         bytes: Operand,
         /// 256 values in f32.
         codes: Operand,
-        /// The largest magnitude of each 256 of them, in f32.
+        /// The largest magnitude of each 256 of the runs' magnitudes, in f32.
         absmax: Operand,
-        /// One element, in f32.
+        /// One f32 element.
         offset: Operand,
     },
 }
 
 impl Magnitudes {
-    /// Every operand of it.
+    /// All of its operands.
     pub fn operands(&self) -> impl Iterator<Item = &Operand> {
         let all = match self {
             Self::Plain(absmax) => [Some(absmax), None, None, None],
@@ -44,36 +44,36 @@ impl Magnitudes {
     }
 }
 
-/// A moment of an optimizer in 8 bits ([`Blockwise::QuantizeBytes`]).
+/// An optimizer's 8-bit moment ([`Blockwise::QuantizeBytes`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteMoment {
-    /// As many as elements of the parameter (u8).
+    /// One code for each element of the parameter (u8).
     pub bytes: Operand,
-    /// What they stand for: 256, ascending (f32).
+    /// The values of the codes: 256, ascending (f32).
     pub codes: Operand,
     /// The largest magnitude of each run of [`BYTES_RUN`](crate::BYTES_RUN) (f32).
     pub absmax: Operand,
 }
 
 impl ByteMoment {
-    /// All that it is made of.
+    /// All of its operands.
     #[must_use]
     pub const fn operands(&self) -> [&Operand; 3] {
         [&self.bytes, &self.codes, &self.absmax]
     }
 }
 
-/// What bitsandbytes keeps of a parameter's two moments.
+/// The two moments of a parameter, as bitsandbytes stores them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeptMoments {
     /// In 8 bits.
     Bytes([ByteMoment; 2]),
-    /// In f32, of small parameters.
+    /// In f32, for small parameters.
     Wide([Operand; 2]),
 }
 
 impl KeptMoments {
-    /// All that they are made of.
+    /// All of their operands.
     pub fn operands(&self) -> impl Iterator<Item = &Operand> {
         let (bytes, wide) = match self {
             Self::Bytes(moments) => (Some(moments), None),
@@ -83,7 +83,7 @@ impl KeptMoments {
     }
 }
 
-/// What bitsandbytes keeps of a parameter's only moment.
+/// The only moment of a parameter, as bitsandbytes stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeptMoment {
     /// In 8 bits.
@@ -93,7 +93,7 @@ pub enum KeptMoment {
 }
 
 impl KeptMoment {
-    /// All that it is made of.
+    /// All of its operands.
     pub fn operands(&self) -> impl Iterator<Item = &Operand> {
         let (bytes, wide) = match self {
             Self::Bytes(moment) => (Some(moment), None),
@@ -103,34 +103,35 @@ impl KeptMoment {
     }
 }
 
-/// Hyper-parameters of one Lion update, with bitsandbytes' names.
+/// Hyper-parameters of one Lion update, by bitsandbytes' names.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LionParameters {
     /// Learning rate.
     pub lr: f64,
-    /// Share of the moment in the direction of the update.
+    /// The moment's share of the update's direction.
     pub beta1: f64,
     /// Decay of the moment.
     pub beta2: f64,
-    /// Decay of the weight itself, before its step.
+    /// The weight's decay, applied before its step.
     pub weight_decay: f64,
 }
 
-/// bitsandbytes' kernels.
+/// Kernels of bitsandbytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[expect(missing_docs, reason = "fields of kernels are the operands their formula names")]
 pub enum Blockwise {
-    /// Two elements a byte of `dst` (u8), the first in its high half: the place in [`NF4`](crate::NF4) of what is nearest to each of
-    /// `src` over the largest magnitude of its run of [`NF4_RUN`](crate::NF4_RUN), which `absmax` (f32) becomes.
+    /// Packs two codes into each byte of `dst` (u8), the first in the high half. `absmax` (f32) receives the largest
+    /// magnitude of each run of [`NF4_RUN`](crate::NF4_RUN) elements, and a code is the index in [`NF4`](crate::NF4) of
+    /// the value nearest to the element divided by that.
     QuantizeNf4 { src: Operand, dst: Operand, absmax: Operand },
     /// `dst[i] = NF4[half i of src] · absmax[i / NF4_RUN]`.
     DequantizeNf4 { src: Operand, absmax: Operand, dst: Operand },
-    /// Each byte of `dst` is the place in `codes` (256, ascending) of what is nearest to each of `src` over the largest magnitude of
-    /// its run of [`BYTES_RUN`](crate::BYTES_RUN), which `absmax` (f32) becomes.
+    /// `absmax` (f32) receives the largest magnitude of each run of [`BYTES_RUN`](crate::BYTES_RUN) elements, and each
+    /// byte of `dst` is the index in `codes` (256, ascending) of the value nearest to the element divided by that.
     QuantizeBytes { src: Operand, codes: Operand, dst: Operand, absmax: Operand },
     /// `dst[i] = codes[src[i]] · absmax[i / BYTES_RUN]`.
     DequantizeBytes { src: Operand, codes: Operand, absmax: Operand, dst: Operand },
-    /// `dst[m,n] = a[m,k] w[n,k]ᵀ (+ bias[n])`, where `w` is packed as [`Self::QuantizeNf4`] leaves it; rows of whole runs.
+    /// `dst[m,n] = a[m,k] w[n,k]ᵀ (+ bias[n])`, with `w` packed by [`Self::QuantizeNf4`] and rows of whole runs.
     GemmNf4 {
         m: usize,
         n: usize,
@@ -141,11 +142,11 @@ pub enum Blockwise {
         bias: Option<Operand>,
         dst: Operand,
     },
-    /// AdamW of one parameter as bitsandbytes has it: weights decay behind their update, rounded to their type in between. The byte
-    /// that is nearest to a first moment keeps its sign.
+    /// AdamW for one parameter as in bitsandbytes: weights decay after their update and are rounded to their type in
+    /// between. The code chosen for a first moment keeps its sign.
     AdamOfBytes { parameter: Operand, gradient: Operand, moments: KeptMoments, rule: AdamParameters },
-    /// Lion of one parameter as bitsandbytes has it: `p = p·(1 − lr·decay) − lr·sign(β₁m + (1−β₁)g)`, then `m = β₂m + (1−β₂)g`. Weights that
-    /// decayed are rounded to their type, and so is the step where the moment is in 8 bits.
+    /// Lion for one parameter as in bitsandbytes: `p = p·(1 − lr·decay) − lr·sign(β₁m + (1−β₁)g)`, then `m = β₂m +
+    /// (1−β₂)g`. Decayed weights are rounded to their type, and so is the step if the moment has 8 bits.
     Lion { parameter: Operand, gradient: Operand, moment: KeptMoment, rule: LionParameters },
 }
 
@@ -192,7 +193,7 @@ impl Family for Blockwise {
             Self::QuantizeNf4 { src, dst, absmax } | Self::QuantizeBytes { src, dst, absmax, .. } => {
                 Work::pass(OpClass::Reduction, &[src, absmax, dst])
             }
-            // What is written decides in which type it is converted.
+            // The type of the output decides the type of the conversion.
             Self::DequantizeNf4 { src, absmax, dst } | Self::DequantizeBytes { src, absmax, dst, .. } => {
                 Work::pass(OpClass::Convert, &[dst, src, absmax])
             }
@@ -238,7 +239,7 @@ impl Family for Blockwise {
     }
 }
 
-/// One launch a parameter: reads and writes weights and state, reads gradients.
+/// One launch for each parameter: reads and writes weights and state, reads gradients.
 fn update<'a>(parameter: &Operand, gradient: &Operand, state: impl Iterator<Item = &'a Operand>) -> Work {
     let state: f64 = state.map(size).sum();
     let bytes = 2.0 * size(parameter) + size(gradient) + 2.0 * state;

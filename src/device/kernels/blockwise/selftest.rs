@@ -12,11 +12,11 @@ use crate::{
 
 /// Magnitudes of runs.
 const MAGNITUDES: Values = Values::Uniform(0.01, 2.0);
-/// 256 values that ascend, a step apart.
+/// 256 ascending values at equal distances.
 const CODES: Values = Values::Each(|i| (i as f64 - 127.0) / 128.0);
 
-/// Values of the table and no others, so that no rounding decides which is nearest; every run has one of magnitude 1, and one in
-/// eleven is zero.
+/// Only values from the table, so that rounding never decides which is nearest. Every run contains a magnitude of 1,
+/// and one element in eleven is zero.
 fn of_table(i: usize) -> f64 {
     match (i / NF4_RUN % 11, i % NF4_RUN) {
         (10, _) => 0.0,
@@ -25,10 +25,11 @@ fn of_table(i: usize) -> f64 {
     }
 }
 
-/// Weights are rounded twice where they decay.
+/// Decaying weights are rounded twice.
 const TWICE: ErrorBound = ErrorBound::Sum(4);
 
-/// AdamW of moments in 8 bits. Where one lies half-way between two codes f32 and f64 may part: those of many elements are not compared.
+/// AdamW with 8-bit moments. A value half-way between two codes may be rounded differently in f32 and f64, so moments
+/// of many elements are not compared.
 fn adam_of_bytes(session: &mut Session<'_>) {
     for precision in Precision::FLOATS {
         let dtype = precision.dtype();
@@ -87,10 +88,10 @@ fn adam_of_bytes(session: &mut Session<'_>) {
     }
 }
 
-/// Whole steps around zero.
+/// Multiples of a step around zero.
 const STEPS: Values = Values::Each(|i| ((i * 29 % 17) as f64 - 8.0) / 64.0);
 
-/// Lion. Gradients are whole steps: no sign turns where f32 and f64 part by a hair.
+/// Lion. Gradients are multiples of a step, so that no sign differs between f32 and f64.
 fn lion(session: &mut Session<'_>) {
     for precision in Precision::FLOATS {
         let dtype = precision.dtype();
@@ -199,7 +200,7 @@ pub(super) fn run(session: &mut Session<'_>) {
     }
     for len in [1, 255, 256, 257, 5000] {
         let mut case = Case::new("quantize_bytes", Precision::F32, format!("{len} elements"));
-        // Whole steps over a largest magnitude of a power of two: each is one of the codes.
+        // Multiples of a step, divided by a largest magnitude that is a power of two: each is exactly one of the codes.
         let src = case.input("src", DType::F32, len, Values::Each(|i| (i * 37 % 256) as f64 / 64.0 - 2.0));
         let codes = case.input("codes", DType::F32, 256, Values::Each(|i| (i as f64 - 128.0) / 128.0));
         let dst = case.output("dst", DType::U8, len, ErrorBound::Exact);

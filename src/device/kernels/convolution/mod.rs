@@ -14,13 +14,14 @@ use crate::span::{Span, Tell};
 use crate::work::{OpClass, Work, count, count_bytes};
 use crate::{ConvShape, DType, Operand};
 
-/// Convolutions. [`ConvShape`] tells how transposed ones are made of them.
+/// Convolutions. [`ConvShape`] explains how transposed convolutions are expressed by them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[expect(missing_docs, reason = "fields of kernels are the operands their formula names")]
 pub enum Convolution {
     /// `dst[n,o,y,x] = bias[o] + Σ_{i,u,v} weight[o,i,u,v] · src[n, i, y·stride + u − padding, x·stride + v − padding]`,
     /// with zeros around the source. `src` is (batch, in, height, width), `weight` (out, in, kernel, kernel), `bias`
-    /// (out), `dst` (batch, out, height, width). [`ConvShape`] tells how transposed convolutions are made of it.
+    /// (out), `dst` (batch, out, height, width). [`ConvShape`] explains how transposed convolutions are expressed by
+    /// it.
     Forward { shape: ConvShape, src: Operand, weight: Operand, bias: Option<Operand>, dst: Operand },
     /// Gradient of [`Self::Forward`] with respect to its source: `grad` has the output's shape, `dst` the source's.
     BackwardInput { shape: ConvShape, grad: Operand, weight: Operand, dst: Operand },

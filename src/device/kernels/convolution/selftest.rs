@@ -1,4 +1,4 @@
-//! Convolutions, forward and both gradients, which are the transposed ones too.
+//! Convolutions, forward and both gradients, which also serve as the transposed ones.
 
 use super::Convolution;
 use crate::selftest::bound::ErrorBound;

@@ -1,4 +1,4 @@
-//! Kernels that treat each element alone.
+//! Element-wise kernels.
 
 mod cpu;
 pub(super) mod cuda;
@@ -15,15 +15,15 @@ use crate::span::{Span, Tell};
 use crate::work::{CAST, OpClass, Work, count};
 use crate::{DropoutMask, Operand};
 
-/// Element by element.
+/// Element-wise kernels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[expect(missing_docs, reason = "fields of kernels are the operands their formula names")]
 pub enum Elementwise {
-    /// Every element of `dst` becomes `value`.
+    /// Sets every element of `dst` to `value`.
     Fill { dst: Operand, value: f64 },
     /// `dst[i] = i`.
     Arange { dst: Operand },
-    /// Rows of `cols` zeros but for `dst[r,r] = 1`.
+    /// Rows of `cols` zeros, except `dst[r,r] = 1`.
     Identity { dst: Operand, cols: usize },
     /// `dst[i] = src[i]` in dst's type; lengths equal.
     Cast { src: Operand, dst: Operand },
@@ -37,7 +37,7 @@ pub enum Elementwise {
     Div { a: Operand, b: Operand, dst: Operand },
     /// `dst[i] = factor · src[i]`; dst may be src.
     Scale { src: Operand, dst: Operand, factor: f64 },
-    /// `dst[i]` is 0 where the mask leaves it out, else `src[i]` times the mask's factor.
+    /// `dst[i]` is 0 if the mask drops the element, otherwise `src[i]` times the mask's factor.
     Dropout { src: Operand, dst: Operand, mask: DropoutMask },
     /// `dst[i] = max(src[i], 0)`; dst may be src.
     Relu { src: Operand, dst: Operand },
@@ -49,9 +49,9 @@ pub enum Elementwise {
     SiluBackward { src: Operand, grad: Operand, dst: Operand },
     /// `dst[i] = 1 / √src[i]`; dst may be src.
     Rsqrt { src: Operand, dst: Operand },
-    /// `dst[i] = a[i] · b[i / cols]`: every row of `cols` elements times a factor of its own; dst may be a.
+    /// `dst[i] = a[i] · b[i / cols]`: every row of `cols` elements times its own factor; dst may be a.
     MulRows { a: Operand, b: Operand, dst: Operand, cols: usize },
-    /// `dst[i] = silu(gate[i]) · up[i]`: two of PyTorch's ops.
+    /// `dst[i] = silu(gate[i]) · up[i]`: the equivalent of two PyTorch ops.
     GatedSilu { gate: Operand, up: Operand, dst: Operand },
     /// Gradients of [`Self::GatedSilu`].
     GatedSiluBackward { grad: Operand, gate: Operand, up: Operand, dgate: Operand, dup: Operand },
@@ -59,7 +59,7 @@ pub enum Elementwise {
     Gelu { src: Operand, dst: Operand, tanh: bool },
     /// `dst = grad · gelu'(src)`.
     GeluBackward { src: Operand, grad: Operand, dst: Operand, tanh: bool },
-    /// [`Self::GeluBackward`] of rows of `cols`, and `sums[c] = Σ_r dst[r,c]`; dst may be grad.
+    /// [`Self::GeluBackward`] for rows of `cols`, and `sums[c] = Σ_r dst[r,c]`; dst may be grad.
     GeluBackwardSum { src: Operand, grad: Operand, dst: Operand, sums: Operand, cols: usize, tanh: bool },
     /// `dst[i] = src[i] + value`; dst may be src.
     AddScalar { src: Operand, dst: Operand, value: f64 },
@@ -67,7 +67,7 @@ pub enum Elementwise {
     LeakyRelu { src: Operand, dst: Operand, slope: f32 },
     /// `dst[i] = output[i] > 0 ? grad[i] : slope · grad[i]`, for slopes ≥ 0; dst may be grad.
     LeakyReluBackward { output: Operand, grad: Operand, dst: Operand, slope: f32 },
-    /// `dst = min(src, most)`; what is no number stays.
+    /// `dst = min(src, most)`; NaN stays NaN.
     AtMost { src: Operand, dst: Operand, most: f32 },
     /// `dst = grad` where `src` is at most `most`, 0 elsewhere.
     AtMostBackward { src: Operand, grad: Operand, dst: Operand, most: f32 },
@@ -161,7 +161,7 @@ impl Family for Elementwise {
     fn work(&self) -> Work {
         match self {
             Self::Fill { dst, .. } | Self::Arange { dst } => Work::pass(OpClass::Elementwise, &[dst]),
-            // Zeros, then the diagonal.
+            // First zeros, then the diagonal.
             Self::Identity { dst, .. } => Work::pass(OpClass::Elementwise, &[dst]).launches(2, 1.0),
             Self::Cast { src, dst } => Work::elementwise(&[src, dst]).launches(1, CAST),
             Self::Add { a, b, dst }
@@ -179,7 +179,7 @@ impl Family for Elementwise {
             | Self::Silu { src, dst }
             | Self::Rsqrt { src, dst }
             | Self::Gelu { src, dst, .. } => Work::elementwise(&[src, dst]),
-            // PyTorch's mask of bytes is written by it, or read.
+            // PyTorch also writes (or reads) a byte mask.
             Self::Dropout { src, dst, .. } => {
                 let pass = Work::elementwise(&[src, dst]);
                 Work { bytes: pass.bytes + count(dst.len), ..pass }

@@ -1,4 +1,4 @@
-//! Kernels that treat each element alone.
+//! Element-wise kernels.
 
 use super::Elementwise;
 use crate::selftest::bound::ErrorBound;
@@ -7,7 +7,7 @@ use crate::selftest::session::Session;
 use crate::selftest::values::Values;
 use crate::{DType, DropoutMask};
 
-/// Lengths around the widths of vectors, thread blocks and grids, and where operands begin.
+/// Lengths around the widths of vectors, thread blocks and grids, with the alignments of operands.
 const LENGTHS: [(usize, Skew); 14] = [
     (0, Skew::Aligned),
     (1, Skew::Aligned),
@@ -73,7 +73,7 @@ fn fill(session: &mut Session<'_>) {
     }
 }
 
-/// Whole ones, and those that are cut off at either side.
+/// Square matrices, and ones that are cut off on either side.
 fn identity(session: &mut Session<'_>) {
     for precision in Precision::FLOATS {
         for (rows, cols, skew) in [
@@ -91,7 +91,7 @@ fn identity(session: &mut Session<'_>) {
     }
 }
 
-/// What is hard to convert: the largest numbers and beyond, halves between neighbours, the smallest numbers.
+/// Values that are hard to convert: the largest numbers and beyond, halves between neighbours, the smallest numbers.
 const HARD: [f64; 34] = [
     f64::INFINITY,
     f64::NEG_INFINITY,
@@ -152,13 +152,13 @@ fn cast(session: &mut Session<'_>) {
     }
 }
 
-/// Numbers for functions: mostly middling, some at either end.
+/// Inputs for functions: mostly moderate, some at either end.
 fn ends() -> Values {
     let ends = [0.0, -0.0, 1e-6, -1e-6, 20.0, -20.0, 80.0, -80.0, 9.0, -9.0, 4.0, -4.0];
     Values::Except(2.5, ends.into_iter().enumerate().collect())
 }
 
-/// A kernel of one source, apart and in place.
+/// A kernel with one source, tested with a separate output and in place.
 fn map(
     session: &mut Session<'_>,
     kernel: &'static str,
@@ -230,7 +230,7 @@ fn unary(session: &mut Session<'_>) {
     }
 }
 
-/// A kernel of an output (or source) and a gradient, into a third operand or into the gradient.
+/// A kernel with an output (or source) and a gradient, tested with a separate result and in place of the gradient.
 fn derivative(
     session: &mut Session<'_>,
     kernel: &'static str,
@@ -340,7 +340,8 @@ fn binary(session: &mut Session<'_>) {
         });
         for precision in Precision::FLOATS {
             let dtype = precision.dtype();
-            // Repeated second operands: a factor, a bias, an embedding of positions, a mask; also with a cut last one.
+            // Repeated second operands: a factor, a bias, a positional embedding, a mask; also with an incomplete last
+            // repetition.
             for (len, repeated, skew) in [
                 (1, 1, Skew::Aligned),
                 (1000, 1, Skew::Aligned),
@@ -376,7 +377,7 @@ fn binary(session: &mut Session<'_>) {
         }
     }
     quotients(session);
-    // A sum of what is f32 and what is not, as autocast adds; so are a difference and a product.
+    // A sum of f32 and another type, as autocast computes; the same for a difference and a product.
     for narrow in [DType::F16, DType::Bf16] {
         for types in [[DType::F32, narrow, DType::F32], [narrow, DType::F32, DType::F32]] {
             for (len, repeated) in [(1, 1), (1000, 1000), (1024 * 33, 1024), (769, 769), (5 * 77, 77)] {
@@ -393,7 +394,7 @@ fn binary(session: &mut Session<'_>) {
     }
 }
 
-/// Quotients of one type, apart and in place, and of two.
+/// Quotients of one type, separate and in place, and of two types.
 fn quotients(session: &mut Session<'_>) {
     each("div", "", |mut case, dtype, len| {
         let a = case.input("a", dtype, len, Values::STANDARD);
@@ -411,7 +412,7 @@ fn quotients(session: &mut Session<'_>) {
     }
 }
 
-/// Rows with a factor each, also of another type.
+/// Rows with one factor each, also of another type.
 fn rows(session: &mut Session<'_>) {
     for types in [[DType::F32; 3], [DType::F16; 3], [DType::Bf16; 3], [DType::Bf16, DType::F32, DType::F32]] {
         for (rows, cols) in [(1, 1), (3, 1), (5, 77), (128, 64), (33, 1025), (257, 2048)] {
@@ -424,7 +425,7 @@ fn rows(session: &mut Session<'_>) {
     }
 }
 
-/// GELU's gradient in the place of that of its result, with the sums of its columns.
+/// GELU's gradient in place of its result's gradient, with the sums of its columns.
 fn gelu_with_sums(session: &mut Session<'_>, tanh: bool) {
     for precision in Precision::FLOATS {
         let dtype = precision.dtype();
@@ -444,7 +445,7 @@ fn gelu_with_sums(session: &mut Session<'_>, tanh: bool) {
                 let mut case = Case::new("gelu_backward_sum", precision, what).skewed(skew);
                 let src = case.input("src", dtype, rows * cols, Values::STANDARD);
                 let dst = case.update("dst", dtype, rows * cols, Values::STANDARD, ErrorBound::Formula);
-                // What is summed has been rounded: f32 would show it.
+                // The summed values have been rounded, which f32 would reveal.
                 let exact = dtype == DType::F32 || sums_in == dtype;
                 let bound = if exact { ErrorBound::Sum(rows) } else { ErrorBound::Free };
                 let sums = case.output("sums", sums_in, cols, bound);

@@ -1,4 +1,4 @@
-//! 8-bit floats: the scale of a tensor, and its values under it.
+//! 8-bit floats: the scale of a tensor, and its scaled values.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -10,16 +10,16 @@ use crate::cpu::real::{Real, elements, max_of};
 use crate::cpu::tasks::{TASK, estimate};
 use crate::{MatrixView, Operand, ScaleGroups};
 
-/// The least magnitude that a scale is computed for.
+/// The least magnitude for which a scale is computed.
 const LEAST: f64 = 1e-12;
 
-/// Columns of one task.
+/// Columns per task.
 const COLUMNS: usize = 64;
 
-/// How the elements of a matrix have scales.
+/// Which elements of a matrix share a scale.
 #[derive(Clone, Copy)]
 pub(super) struct Groups {
-    /// Elements of a row.
+    /// Elements in a row.
     pub(super) cols: usize,
     pub(super) groups: ScaleGroups,
 }
@@ -58,7 +58,7 @@ pub(super) fn abs_max(cores: &Cores, mut access: Access<'_>, [src, dst]: [Operan
         let (len, nanos) = (from.len(), estimate(from.len(), 0.3));
         match groups {
             ScaleGroups::All => {
-                // Which of two is larger does not depend on who comes first.
+                // The maximum does not depend on the order.
                 let most = Mutex::new(R::ZERO);
                 cores.for_each(len.div_ceil(TASK), nanos, |task| {
                     let start = task * TASK;
@@ -96,7 +96,7 @@ pub(super) fn scale(mut access: Access<'_>, amax: Operand, dst: Operand, most: f
     let mut value = [0.0];
     for i in 0..amax.len {
         f64::load(&from, i, &mut value);
-        // PyTorch has no number over a tensor: it multiplies by the reciprocal.
+        // PyTorch doesn't divide a number by a tensor here: it multiplies by the reciprocal.
         let scale = (1.0 / Real::maximum(LEAST, value[0])) * most;
         #[expect(clippy::cast_possible_truncation, reason = "the power is one of the f32")]
         let scale = if power { f64::from((scale as f32).log2().floor().exp2()) } else { scale };
@@ -143,7 +143,7 @@ pub(super) fn quantize(
             }
             for ((result, &x), &scale) in results.iter_mut().zip(values).zip(&*scales) {
                 let scaled = x * scale;
-                // As `torch.clamp` has it: what is not a number stays so.
+                // As in `torch.clamp`, NaN stays NaN.
                 let scaled = if scaled < -most { -most } else { scaled };
                 *result = if scaled > most { most } else { scaled };
             }
@@ -153,7 +153,7 @@ pub(super) fn quantize(
     Ok(())
 }
 
-/// What the products of two tensors are multiplied by; `None` where rows and columns have factors of their own.
+/// The factor on products of two tensors; `None` if rows and columns have separate factors.
 pub(super) fn factor(mut access: Access<'_>, inverse: [Operand; 2]) -> KernelResult<Option<f32>> {
     if inverse.iter().any(|inverse| inverse.len != 1) {
         return Ok(None);
@@ -164,7 +164,7 @@ pub(super) fn factor(mut access: Access<'_>, inverse: [Operand; 2]) -> KernelRes
     Ok(Some(a * b))
 }
 
-/// Multiplies the rows and columns of a product by factors of their own, where they have such.
+/// Multiplies the rows and columns of a product by their separate factors, if they have any.
 pub(super) fn scale_product(
     cores: &Cores,
     mut access: Access<'_>,

@@ -1,4 +1,4 @@
-//! 8-bit floats: the scale of a tensor, its values under it, and products of them.
+//! 8-bit floats: the scale of a tensor, its scaled values, and products of them.
 
 use super::Float8;
 use crate::cuda::blas::Multiplication;
@@ -8,11 +8,11 @@ use crate::kernels::family::Family;
 use crate::{DType, Operand, ScaleGroups};
 
 const THREADS: u32 = 256;
-/// Elements that one thread looks at, where there are enough for all blocks.
+/// Elements per thread, if there are enough for all blocks.
 const EACH: usize = 16;
-/// Partial results at most: one block reduces them.
+/// The most partial results, because one block reduces them all.
 const PARTS: usize = 1024;
-/// Columns of a block, and its warps, which take every so many-th row.
+/// Columns of a block, and also its number of warps: each warp takes every 32nd row.
 const WARP: usize = 32;
 
 /// Launches a kernel of this family.
@@ -70,8 +70,9 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Float8) -> Result<(), Refus
             queue.launch(name, &[src.dtype, dst.dtype], grid, &mut arguments)
         }
         Float8::Gemm { m, n, k, a, b, c, inverse, fast } => {
-            // A product takes a number for each factor. Powers of two for rows and columns round nothing behind it, where the type holds
-            // what it is before: f16 ends at 65,504, two 8-bit factors at 200,704.
+            // cuBLASLt accepts one number for each factor. Scales for rows and columns are powers of two, which round
+            // nothing when applied afterwards, provided the type can hold the unscaled sums: f16 ends at 65,504, two
+            // 8-bit factors at 200,704.
             let whole = inverse.iter().all(|factor| factor.len == 1);
             let parts = inverse[0].len == m
                 && inverse[1].len == n
@@ -114,7 +115,8 @@ const fn computes(operand: &Operand) -> bool {
     matches!(operand.dtype, DType::F32 | DType::F16 | DType::Bf16)
 }
 
-/// Whether there are kernels that round to a type under such scales: recipes with several take e4m3 for everything.
+/// True if there are kernels that round to a type with such scales: recipes with several scales use e4m3 for
+/// everything.
 const fn rounds_to(dtype: DType, groups: ScaleGroups) -> bool {
     match groups {
         ScaleGroups::All => dtype.float8_max().is_some(),

@@ -1,4 +1,4 @@
-//! 8-bit floats: the scale of a tensor, its values under it, and products of them.
+//! 8-bit floats: the scale of a tensor, its scaled values, and products of them.
 
 mod cpu;
 mod cuda;
@@ -14,19 +14,19 @@ use crate::span::{Span, Tell};
 use crate::work::{OpClass, Work, count, count_bytes, size};
 use crate::{DType, MatrixView, Operand};
 
-/// Which elements of a matrix have a scale together, by its rows as they lie in memory.
+/// Which elements of a matrix share a scale, for its rows as they lie in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScaleGroups {
-    /// All of them.
+    /// All elements.
     All,
-    /// Those of a row.
+    /// The elements of a row.
     Rows,
-    /// Those of a column.
+    /// The elements of a column.
     Columns,
 }
 
 impl ScaleGroups {
-    /// How many groups `len` elements in rows of `cols` make.
+    /// The number of groups for `len` elements in rows of `cols`.
     #[must_use]
     pub fn count(self, len: usize, cols: usize) -> usize {
         match self {
@@ -41,18 +41,19 @@ impl ScaleGroups {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[expect(missing_docs, reason = "fields of kernels are the operands their formula names")]
 pub enum Float8 {
-    /// The largest magnitude of each of the `groups` that elements in rows of `cols` make, in src's type; NaN where one is. `copied`: the
-    /// elements don't lie in the order of their matrix, so that PyTorch puts the magnitudes in order first.
+    /// The largest magnitude of each of the `groups` of elements in rows of `cols`, in src's type; NaN if the group
+    /// contains NaN. `copied`: the elements don't lie in the order of their matrix, so that PyTorch copies the
+    /// magnitudes in order first.
     AbsMax { src: Operand, dst: Operand, cols: usize, groups: ScaleGroups, copied: bool },
-    /// `dst[i] = most / max(amax[i], 10⁻¹²)`, through f64: the scale under which a largest magnitude becomes `most`; rounded down to a power
-    /// of two where that is asked for, through f32 as PyTorch does it.
+    /// `dst[i] = most / max(amax[i], 10⁻¹²)`, computed in f64: the scale that maps the largest magnitude to `most`.
+    /// With `power` it is rounded down to a power of two, computed in f32 as in PyTorch.
     Scale { amax: Operand, dst: Operand, most: f64, power: bool },
-    /// `dst[i] = src[i] · scale` in an 8-bit float, kept within its largest values: the scale, f32, of its group of the elements in rows
-    /// of `cols`.
+    /// `dst[i] = src[i] · scale` as an 8-bit float, clamped to the type's largest values. The scale (f32) is that of
+    /// the element's group, in rows of `cols`.
     Quantize { src: Operand, scale: Operand, dst: Operand, cols: usize, groups: ScaleGroups },
-    /// `c[m,n] = a[m,k] b[k,n] · inverse[0] · inverse[1]`, where a and b are 8-bit floats. Each factor is one element, f32, or one for
-    /// each row of a and for each column of b: powers of two then, which round nothing. `fast`: sums may be kept with fewer bits
-    /// (`use_fast_accum`).
+    /// `c[m,n] = a[m,k] b[k,n] · inverse[0] · inverse[1]`, where a and b are 8-bit floats. Each inverse scale is one
+    /// f32 element, or one for each row of a and each column of b; the latter are powers of two, which round nothing.
+    /// `fast`: sums may be kept with fewer bits (`use_fast_accum`).
     Gemm {
         m: usize,
         n: usize,
@@ -92,7 +93,7 @@ impl Family for Float8 {
 
     fn work(&self) -> Work {
         match self {
-            // Magnitudes, which are written, and a reduction of them; between both a copy in another order.
+            // Magnitudes, which are written, and their reduction; between the two, a copy if the order differs.
             Self::AbsMax { src, dst, copied, .. } => {
                 let pass = Work::pass(OpClass::Reduction, &[src, src, src, dst]);
                 if !copied {
@@ -105,7 +106,7 @@ impl Family for Float8 {
                 let (launches, dispatches) = if *power { (8, 8.0) } else { (5, 5.0) };
                 Work::pass(OpClass::Elementwise, &[amax, dst]).launches(launches, dispatches)
             }
-            // To f32, where it is something else; a product, a bound, a cast.
+            // To f32, if it is another type; a product, a bound, a cast.
             Self::Quantize { src, dst, .. } => {
                 let to_f32 = if src.dtype == DType::F32 { 0.0 } else { size(src) + 4.0 * count(src.len) };
                 let launches = if src.dtype == DType::F32 { 3 } else { 4 };

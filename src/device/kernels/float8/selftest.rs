@@ -7,9 +7,9 @@ use crate::selftest::session::Session;
 use crate::selftest::values::Values;
 use crate::{DType, ScaleGroups};
 
-/// Small whole numbers, whose sums no accumulator rounds.
+/// Small integers, whose sums every accumulator represents exactly.
 const WHOLE: Values = Values::Each(|i| (i * 37 % 7) as f64 - 3.0);
-/// On both sides of every middle between two values, and beyond the largest.
+/// Values on both sides of every middle between two representable values, and beyond the largest.
 const SPREAD: Values = Values::Each(|i| {
     let magnitude = 2_f64.powf((i % 613) as f64 / 13.0 - 30.0);
     if i % 2 == 0 { magnitude } else { -magnitude }
@@ -74,7 +74,7 @@ pub(super) fn run(session: &mut Session<'_>) {
         for [m, n, k] in [[16, 32, 64], [256, 512, 128]] {
             let title = format!("{m} × {n} × {k}, scales of rows and columns");
             let mut case = Case::new("scaled_gemm", precision, title).work(m * n * k);
-            // Cards before Ada have none, and none has one of f16.
+            // Cards before Ada have no such kernel, and no card has one for f16.
             case.optional = true;
             let (a, b) = (case.input("a", DType::E4M3, m * k, WHOLE), case.input("b", DType::E4M3, n * k, WHOLE));
             let inverse = [m, n].map(|count| {
@@ -98,7 +98,7 @@ pub(super) fn run(session: &mut Session<'_>) {
                     let how = if fast { ", fast" } else { "" };
                     let title = format!("{m} × {n} × {k} of {}{how}", of_a.label());
                     let mut case = Case::new("scaled_gemm", precision, title).work(m * n * k);
-                    // Cards before Ada have none.
+                    // Cards before Ada have no such kernel.
                     case.optional = true;
                     let a = case.input("a", of_a, m * k, WHOLE);
                     let b = case.input("b", DType::E4M3, n * k, WHOLE);

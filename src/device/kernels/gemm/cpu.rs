@@ -11,24 +11,24 @@ use crate::cpu::operand::{Access, KernelResult, View, require};
 use crate::cpu::real::{Real, elements};
 use crate::cpu::rows::for_rows;
 
-/// Floating-point operations of one core in a nanosecond, roughly: decides what is worth spreading.
+/// Approximate floating-point operations per nanosecond of one core, to decide which work is worth spreading.
 const FLOPS_PER_NANO: usize = 40;
-/// What one product may take of the host beside its operands.
+/// The host memory that one product may use besides its operands.
 struct Beside {
     /// Elements of a matrix that are converted at once.
     converted: usize,
-    /// Columns of the right factor that gemm packs at once: as many lines of some hundred elements.
+    /// Columns of the right factor that gemm packs at once: this many lines of some hundred elements.
     packed: usize,
 }
 
-/// Of a product that has all cores.
+/// For one product that uses all cores.
 const OF_ONE: Beside = Beside { converted: 1024 * 1024, packed: 4096 };
-/// Of products of which each core has one.
+/// For products that each run on one core.
 const OF_MANY: Beside = Beside { converted: 256 * 1024, packed: 512 };
-/// Parts are whole lines of so many elements.
+/// Parts are multiples of this many elements.
 const LINE: usize = 16;
 
-/// A matrix in host memory: first element, elements from row to row and from column to column.
+/// A matrix in host memory: its first element, row stride and column stride in elements.
 #[derive(Clone, Copy)]
 struct RawMatrix<R> {
     data: *const R,
@@ -56,7 +56,7 @@ impl<R> Out<R> {
 }
 
 /// # Safety
-/// Every element that the shape and strides reach is valid, `c`'s for writing, and no element of `c` is reached twice.
+/// Every element within the shape and strides is valid, `c`'s for writing, and no element of `c` is reached twice.
 #[expect(clippy::cast_possible_wrap, reason = "strides lie within mappings, which are smaller than isize::MAX")]
 unsafe fn raw<R: Real>(
     [m, n, k]: [usize; 3],
@@ -67,10 +67,10 @@ unsafe fn raw<R: Real>(
     beta: R,
     parallelism: Parallelism,
 ) {
-    // The kernels prefer results whose columns are contiguous; of others they compute the transpose.
+    // The kernels prefer results with contiguous columns. For other results, compute the transpose.
     let (m, n, a, b, c) =
         if c.col < c.row { (n, m, b.transposed(), a.transposed(), c.transposed()) } else { (m, n, a, b, c) };
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         R::gemm()(
             m,
@@ -126,8 +126,8 @@ fn all<R: Real>(cores: &Cores, operands: &Gemm, from: [View<'_>; 2], to: View<'_
     }
 }
 
-/// The parts in which a product of these sizes is computed, as rows, columns and terms of a part: none of its three
-/// matrices has more than `most` elements.
+/// The size of the parts in which a product of these sizes is computed, as rows, columns and terms: none of a part's
+/// three matrices has more than `most` elements.
 fn parts(mut sizes: [usize; 3], most: usize) -> [usize; 3] {
     let fits = |[m, n, k]: [usize; 3]| [(m, n), (m, k), (k, n)].iter().all(|(rows, cols)| rows * cols <= most);
     while !fits(sizes) {
@@ -137,14 +137,14 @@ fn parts(mut sizes: [usize; 3], most: usize) -> [usize; 3] {
     sizes
 }
 
-/// Calls `body` with start and length of each part of `len`: of an empty one too.
+/// Calls `body` with start and length of each part of `len`, even if `len` is 0.
 fn for_parts(len: usize, each: usize, mut body: impl FnMut(usize, usize)) {
     for start in (0..len.max(1)).step_by(each.max(1)) {
         body(start, each.min(len - start));
     }
 }
 
-/// The `i`-th product of the batch, in parts where a matrix is large or has to be converted.
+/// Computes the `i`-th product of the batch, in parts if a matrix is large or must be converted.
 fn matrix<R: Real>(
     cores: &Cores,
     operands: &Gemm,
@@ -162,14 +162,14 @@ fn matrix<R: Real>(
     let n_each = n_each.min(packed);
     let offset = i * operands.c.batch_stride;
     let [row, col] = [operands.c.row_stride, operands.c.col_stride];
-    // Adds up the terms of one part of the result, or begins with the first.
+    // Adds some terms to one part of the result, or starts it with the first terms.
     let sum = |[first_row, rows]: [usize; 2], [first_col, cols]: [usize; 2], out: Out<R>, kept: R| {
         for_parts(k, k_each, |first, terms| {
             let kept = if first > 0 { R::ONE } else { kept };
             with_source(cores, a, operands.a, i, [[first_row, rows], [first, terms]], |a| {
                 with_source(cores, b, operands.b, i, [[first, terms], [first_col, cols]], |b| {
-                    // SAFETY: parts of claimed operands with exactly these shapes and strides; what `out` points to holds
-                    // the part, and no element of it twice.
+                    // SAFETY: parts of claimed operands with exactly these shapes and strides; `out` points to an area
+                    // that holds the part, without overlapping elements.
                     unsafe { raw([rows, cols, terms], alpha, a, b, out, kept, parallelism) };
                 });
             });
@@ -205,8 +205,8 @@ fn matrix<R: Real>(
     });
 }
 
-/// Calls `body` with a part of the `i`-th matrix of `view` (start and length of its rows, and of its columns), converted to
-/// `R` where it is stored as something else.
+/// Calls `body` with a part of the `i`-th matrix of `view` (start and length of its rows, and of its columns),
+/// converted to `R` if it is stored as another type.
 fn with_source<R: Real>(
     cores: &Cores,
     view: View<'_>,
@@ -218,12 +218,12 @@ fn with_source<R: Real>(
     let (row, col) = (layout.row_stride, layout.col_stride);
     let offset = i * layout.batch_stride + first_row * row + first_col * col;
     if layout.dtype == R::DTYPE || rows * cols == 0 {
-        // SAFETY: `offset` is within the claimed matrix, which is not empty where it is dereferenced.
+        // SAFETY: `offset` is within the claimed matrix, which is not empty if the pointer is dereferenced.
         let data = unsafe { view.as_ptr().cast::<R>().cast_const().add(if rows * cols == 0 { 0 } else { offset }) };
         return body(RawMatrix { data, row, col });
     }
     cores.scratch(rows * cols, |scratch: &mut [R]| {
-        // Runs are contiguous along rows or along columns; the scratch keeps that order.
+        // Runs are contiguous along rows or along columns, and the scratch preserves that order.
         let (lines, run, line, step) =
             if row == 1 && col != 1 { (cols, rows, col, row) } else { (rows, cols, row, col) };
         cores.vectorised(

@@ -1,4 +1,4 @@
-//! Matrix products: cuBLASLt's where it has one, else an own kernel for any strides.
+//! Matrix products: cuBLASLt's if it has one, otherwise vramlab's own kernel for any strides.
 
 use super::Gemm;
 use crate::MatrixView;

@@ -14,7 +14,8 @@ use crate::span::{Span, Tell};
 use crate::work::Work;
 use crate::{MatrixView, Operand};
 
-/// `c[m,n] = alpha · a[m,k] b[k,n] (+ bias[n]) + beta · c` for each matrix of the batch; with `beta` 0 nothing is read of `c`.
+/// `c[m,n] = alpha · a[m,k] b[k,n] (+ bias[n]) + beta · c` for each matrix of the batch; if `beta` is 0, `c` is not
+/// read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[expect(missing_docs, reason = "fields of kernels are the operands their formula names")]
 pub struct Gemm {

@@ -6,14 +6,14 @@ use crate::selftest::case::{Case, Precision, Skew};
 use crate::selftest::session::Session;
 use crate::selftest::values::Values;
 
-/// Which way a factor lies.
+/// The orientation of a factor in memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FactorLayout {
     Rows,
     Columns,
 }
 
-/// A product and everything that can be chosen about it.
+/// A product with all its options.
 #[derive(Clone, Copy)]
 struct ProductCase {
     m: usize,
@@ -21,7 +21,7 @@ struct ProductCase {
     k: usize,
     batch: usize,
     layouts: [FactorLayout; 2],
-    /// Elements by which rows of a, b and c are longer than they need be.
+    /// Unused elements at the end of each row of a, b and c.
     gaps: [usize; 3],
     bias: bool,
     alpha: f32,

@@ -12,7 +12,7 @@ use crate::cpu::rows::{for_rows, rows_of};
 /// The operands of [`LayerNorm::Add`](crate::kernels::LayerNorm::Add).
 pub(super) struct LayerNormForward<T> {
     pub(super) src: T,
-    /// What is added, and where the sum goes.
+    /// The addend, and the destination of the sum.
     pub(super) add: Option<(T, T)>,
     pub(super) weight: T,
     pub(super) bias: T,
@@ -51,7 +51,7 @@ pub(super) fn forward(
     Ok(())
 }
 
-/// Weights or biases; where a norm has none, all are the same.
+/// Loads weights or biases; if a norm has none, all equal `otherwise`.
 fn load_or<R: Real>(view: &View<'_>, otherwise: R, values: &mut [R]) {
     if view.len() == 0 {
         values.fill(otherwise);
@@ -80,7 +80,7 @@ fn forward_rows<R: Real>(cores: &Cores, views: &LayerNormForward<View<'_>>, rows
                     R::load(add, row * cols, added);
                     x.iter_mut().zip(added.iter()).for_each(|(x, &added)| *x += added);
                     R::store(sum, row * cols, x);
-                    // Normalised is the sum as it is kept.
+                    // The stored (rounded) sum is normalised.
                     R::load(sum, row * cols, x);
                 }
                 let x = &mut *x;
@@ -164,7 +164,7 @@ pub(super) fn backward(
     Ok(())
 }
 
-/// Blocks of rows whose weight and bias gradients are summed apart, then in order: cut by the shape alone.
+/// Blocks of rows whose weight and bias gradients are summed separately, then in order. Only the shape decides them.
 fn row_blocks(rows: usize) -> (usize, usize) {
     let each = rows.div_ceil(32).max(16);
     (rows.div_ceil(each), each)

@@ -1,4 +1,4 @@
-//! Layer normalisation, alone and with what stands around it in a residual network.
+//! Layer normalisation, alone and fused with the operations around it in a residual network.
 
 mod cpu;
 pub(super) mod cuda;
@@ -18,7 +18,8 @@ use crate::work::{OpClass, Work};
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[expect(missing_docs, reason = "fields of kernels are the operands their formula names")]
 pub enum LayerNorm {
-    /// Normalises each row of `cols` elements; `mean` and `rstd` are f32, one per row. A weight without elements is ones, a bias zeros.
+    /// Normalises each row of `cols` elements; `mean` and `rstd` are f32, one per row. A weight without elements means
+    /// ones, a bias without elements means zeros.
     Forward {
         src: Operand,
         weight: Operand,
@@ -29,8 +30,8 @@ pub enum LayerNorm {
         cols: usize,
         eps: f32,
     },
-    /// Gradients of [`Self::Forward`] with respect to its source, weight and bias; each of the latter two is not made where it has no
-    /// elements.
+    /// Gradients of [`Self::Forward`] with respect to its source, weight and bias. Those of weight and bias are not
+    /// computed if they have no elements.
     Backward {
         grad: Operand,
         src: Operand,
@@ -42,8 +43,8 @@ pub enum LayerNorm {
         dbias: Operand,
         cols: usize,
     },
-    /// [`Self::Forward`] of `src`, or of the sum of `src` and `add` that it writes to `sum` in src's type: eager's add,
-    /// norm and cast in one. What is normalised goes to `dst` and, where given, once more to `copy` in another type.
+    /// [`Self::Forward`] of `src`, or of the sum of `src` and `add`, which it writes to `sum` in src's type: eager's
+    /// add, norm and cast in one. The result goes to `dst` and, if given, also to `copy` in another type.
     Add {
         src: Operand,
         add: Option<(Operand, Operand)>,
@@ -56,9 +57,9 @@ pub enum LayerNorm {
         cols: usize,
         eps: f32,
     },
-    /// Gradients of [`Self::Add`] with respect to what was normalised (`src`: the source or the sum), weight
-    /// and bias. The gradient of the result is `grad`, plus `second` where given; `residual` is added to dsrc and may be
-    /// it; `copy` gets dsrc in another type.
+    /// Gradients of [`Self::Add`] with respect to the normalised operand (`src`: the source or the sum), weight and
+    /// bias. The gradient of the result is `grad`, plus `second` if given. `residual` is added to dsrc and may be the
+    /// same operand; `copy` gets dsrc in another type.
     AddBackward {
         grad: Operand,
         second: Option<Operand>,

@@ -27,7 +27,7 @@ const SHAPES: [(usize, usize, Skew); 17] = [
     (7, 5001, Skew::Together(1)),
 ];
 
-/// Which of the optional operands there are: what is added or stands beside, a second type, products' type alone.
+/// Which of the optional operands are present: the addend or second gradient, a second type, only the products' type.
 #[derive(Clone, Copy)]
 struct OptionalOperands {
     beside: bool,
@@ -44,7 +44,7 @@ const PARTS: [OptionalOperands; 4] = [
 
 pub(super) fn run(session: &mut Session<'_>) {
     for precision in Precision::FLOATS {
-        // Models in 16 bit have parameters of their own type; statistics are always f32.
+        // 16-bit models have parameters of their own type; statistics are always f32.
         for (rows, cols, skew) in SHAPES {
             let what = format!("{rows} × {cols}");
             forward(session, precision, [rows, cols], &what, skew, Values::Normal(0.3, 1.2));
@@ -53,7 +53,7 @@ pub(super) fn run(session: &mut Session<'_>) {
             }
         }
         for (rows, cols, skew) in SHAPES {
-            // Under autocast the residual stream stays f32; in models of 16 bit it has their type.
+            // Under autocast the residual stream stays f32; in 16-bit models it has their type.
             for wide in [DType::F32, precision.dtype()] {
                 for parts in PARTS {
                     add_forward(session, precision, wide, [rows, cols], skew, parts);
@@ -70,7 +70,7 @@ pub(super) fn run(session: &mut Session<'_>) {
     }
 }
 
-/// What becomes of weight and bias.
+/// Which of weight and bias exist.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Parameters {
     Trained,
@@ -184,7 +184,7 @@ fn add_forward(
     let bias = case.input("bias", wide, cols, Values::Normal(0.0, 0.5));
     let dst = case.output("dst", if parts.lower { lower } else { wide }, n, ErrorBound::Sum(cols));
     let copy = parts.both.then(|| case.output("copy", lower, n, ErrorBound::Sum(cols)));
-    // Statistics of a sum that is rounded to 16 bits are not those of the exact one.
+    // The statistics of a sum that is rounded to 16 bits differ from those of the exact sum.
     let statistics = if parts.beside && wide != DType::F32 { ErrorBound::Free } else { ErrorBound::Sum(cols) };
     let mean = case.output("mean", DType::F32, rows, statistics);
     let rstd = case.output("rstd", DType::F32, rows, statistics);
@@ -219,7 +219,7 @@ fn add_backward(
     let mean = case.input("mean", DType::F32, rows, Values::Normal(0.3, 0.05));
     let rstd = case.input("rstd", DType::F32, rows, Values::Uniform(0.7, 0.95));
     let weight = case.input("weight", wide, cols, Values::Normal(1.0, 0.2));
-    // The gradient beside is added to in its place.
+    // The residual's gradient is accumulated in place.
     let dsrc = if parts.beside {
         case.update("dsrc", wide, n, Values::STANDARD, ErrorBound::Sum(cols))
     } else {

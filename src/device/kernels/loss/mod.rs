@@ -23,9 +23,9 @@ pub enum Loss {
     Nll { logp: Operand, targets: Operand, loss: Operand, total_weight: Operand, cols: usize },
     /// `dst[r, targets[r]] = −grad / total_weight`, everything else 0.
     NllBackward { grad: Operand, targets: Operand, total_weight: Operand, dst: Operand, cols: usize },
-    /// Mean cross-entropy of rows of `cols` logits, `stride` elements from one to the next, against `targets` (i64; -100
-    /// does not count). `loss` and `total_weight` (rows that count) are one f32 element each, `logsumexp` (f32) one per
-    /// row. What lies between the rows is not read.
+    /// Mean cross-entropy of rows of `cols` logits, which start `stride` elements apart, against `targets` (i64; rows
+    /// with -100 are ignored). `loss` and `total_weight` (the number of counted rows) are one f32 element each,
+    /// `logsumexp` (f32) has one per row. Elements between the rows are not read.
     CrossEntropy {
         logits: Operand,
         targets: Operand,
@@ -35,9 +35,8 @@ pub enum Loss {
         cols: usize,
         stride: usize,
     },
-    /// Gradient of [`Self::CrossEntropy`] with respect to its logits, in their place:
-    /// `(exp(logits − logsumexp) − [column = target]) · grad / total_weight`, and zero between the rows; `grad` is one f32
-    /// element.
+    /// Gradient of [`Self::CrossEntropy`] with respect to its logits, which it overwrites: `(exp(logits − logsumexp) −
+    /// [column = target]) · grad / total_weight`, and zero between the rows; `grad` is one f32 element.
     CrossEntropyBackward {
         grad: Operand,
         logits: Operand,

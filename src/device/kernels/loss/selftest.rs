@@ -7,7 +7,7 @@ use crate::selftest::case::{Case, CaseOperands, Precision, Skew};
 use crate::selftest::session::Session;
 use crate::selftest::values::Values;
 
-/// Rows with this target do not count.
+/// The target of ignored rows.
 const IGNORED: f64 = -100.0;
 
 pub(super) fn run(session: &mut Session<'_>) {
@@ -55,7 +55,7 @@ pub(super) fn run(session: &mut Session<'_>) {
     }
 }
 
-/// A class for each row. Every `ignored`-th row does not count; none where it is 0, all where it is 1.
+/// A class for each row. Every `ignored`-th row is ignored: none if it is 0, all if it is 1.
 fn classes([rows, cols]: [usize; 2], ignored: usize) -> Vec<f64> {
     let class = |row: usize| {
         if ignored > 0 && row.is_multiple_of(ignored) { IGNORED } else { ((row * 7919 + cols - 1) % cols) as f64 }
@@ -97,7 +97,7 @@ fn likelihood(session: &mut Session<'_>, precision: Precision, [rows, cols]: [us
     }
 }
 
-/// Cross-entropy in one kernel; what lies between the rows is no number.
+/// Cross-entropy in one kernel, with NaN between the rows.
 fn fused(session: &mut Session<'_>, precision: Precision, [rows, cols, stride]: [usize; 3], ignored: usize) {
     let dtype = precision.dtype();
     let classes = classes([rows, cols], ignored);
@@ -126,7 +126,7 @@ fn fused(session: &mut Session<'_>, precision: Precision, [rows, cols, stride]: 
         let grad = case.input("grad", DType::F32, 1, Values::Constant(slope));
         let targets = case.input("targets", DType::I64, rows, Values::List(classes.clone()));
         let total_weight = case.input("total_weight", DType::F32, 1, Values::Constant(counted));
-        // A row's only class leaves nothing of two terms of this size.
+        // For a row with a single class, two terms of this size cancel completely.
         let size = 0.03 * f64::abs(slope) / counted / cols as f64;
         let bound = ErrorBound::Cancelling(cols, size);
         let gaps_and_logits = |prepared: &[Vec<f64>]| Some((prepared.first()?.clone(), prepared.last()?.clone()));

@@ -43,7 +43,7 @@ fn claim_all<'a>(arena: &'a Arena, updates: &[ParameterUpdate]) -> KernelResult<
     updates.iter().map(|update| Update::claim(arena, update)).collect()
 }
 
-/// Whether the update is to be made: not where a gradient scaler found an overflow. Else gradients are unscaled first.
+/// False if a gradient scaler found an overflow, so that there is no update. Otherwise, gradients are unscaled first.
 fn unscaled(
     cores: &Cores,
     arena: &Arena,
@@ -80,7 +80,7 @@ fn unscaled(
     Ok(true)
 }
 
-/// Calls `body` with (tensor, start, length) of each chunk of all tensors, in parallel where that pays.
+/// Calls `body` with (tensor, start, length) of each chunk of all tensors, in parallel if that is worth it.
 #[inline(always)]
 fn chunks(cores: &Cores, lengths: &[usize], nanos: usize, body: impl Fn(usize, usize, usize) + Sync) {
     let tasks: Vec<(usize, usize)> = lengths
@@ -193,7 +193,7 @@ impl<R: Real> AdamScalars<R> {
         }
     }
 
-    /// New moments, and weights that have gone by them, of as many elements each, by gradients that are as they are to be.
+    /// Updates moments, then weights by these moments. All slices are equally long, and gradients are already unscaled.
     #[inline(always)]
     pub(in crate::kernels) fn update(&self, [p, m, v]: [&mut [R]; 3], g: &[R]) {
         for (((p, m), v), &g) in p.iter_mut().zip(m).zip(v).zip(g) {
@@ -346,7 +346,7 @@ pub(super) fn clip_factor(
     }
     let norm = round(squares.sqrt());
     let clipped = round(round(1.0 / round(norm + 1e-6)) * most);
-    // No number stays none.
+    // NaN stays NaN.
     f64::store(&to_factor, 0, &[if clipped > 1.0 { 1.0 } else { clipped }]);
     Ok(())
 }
@@ -388,7 +388,7 @@ pub(super) fn update_scale(
     let successes = scalar(&tracker) + 1.0;
     if successes == f64::from(rule.interval) {
         let grown = scalar(&scale) * rule.growth;
-        // The scale is an f32: one that overflows it is not taken.
+        // The scale is an f32: a scale that would overflow it is not used.
         if grown <= f64::from(f32::MAX) {
             f64::store(&scale, 0, &[grown]);
         }

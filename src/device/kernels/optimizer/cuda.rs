@@ -1,4 +1,4 @@
-//! Optimizer steps and what a gradient scaler does: one launch for as many tensors as its arguments have room for.
+//! Optimizer steps and a gradient scaler's kernels: one launch for as many tensors as its arguments have room for.
 
 use super::Optimizer;
 use crate::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
@@ -12,7 +12,7 @@ const ENTRIES: usize = 80;
 const WORDS: usize = 6;
 /// Elements of one block.
 const CHUNK: usize = 4096;
-/// What tensors may consist of.
+/// The supported types of tensors.
 const TYPES: [DType; 3] = [DType::F32, DType::F16, DType::Bf16];
 
 /// Launches a kernel of this family.
@@ -86,7 +86,7 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Optimizer<'_>) -> Result<()
     }
 }
 
-/// One f32.
+/// True for one f32 element.
 fn is_number(operand: &Operand) -> bool {
     (operand.dtype, operand.len) == (DType::F32, 1)
 }
@@ -106,21 +106,21 @@ pub(in crate::kernels) fn adam_rule(parameters: &AdamParameters) -> [f64; 8] {
     [keep, decay, 1.0 - beta1, beta2, 1.0 - beta2, root_correction, eps, lr / (1.0 - beta1.powf(step))]
 }
 
-/// The first arguments of a step: scale and flag, or none.
+/// The first arguments of a step: scale and flag, or null pointers.
 fn scaled(scaling: Option<GradScaling>) -> Arguments {
     let [scale, found_inf] = [scaling.map(|scaling| scaling.scale), scaling.map(|scaling| scaling.found_inf)];
     Arguments::new().optional(scale.as_ref()).optional(found_inf.as_ref())
 }
 
-/// One tensor of a list: what belongs to a parameter, or a gradient alone.
+/// One tensor in a list: a parameter with its state, or only a gradient.
 struct TensorEntry {
     dtype: DType,
-    /// Parameter, gradient, first and second moment; 0 where there is none.
+    /// Parameter, gradient, first and second moment; 0 for absent ones.
     addresses: [u64; 4],
     len: usize,
 }
 
-/// What an optimizer updates; `None` where there is no kernel for it.
+/// The tensors that an optimizer updates; `None` if there is no kernel for them.
 fn entries(updates: &[ParameterUpdate], scaling: Option<GradScaling>, with_moments: bool) -> Option<Vec<TensorEntry>> {
     if !scaling.iter().all(|scaling| is_number(&scaling.scale) && is_number(&scaling.found_inf)) {
         return None;
@@ -136,7 +136,7 @@ fn entries(updates: &[ParameterUpdate], scaling: Option<GradScaling>, with_momen
     updates.iter().map(entry).collect()
 }
 
-/// Launches `name` for all tensors, with a block for each of their chunks: as few times as there is room for, type by type.
+/// Launches `name` for all tensors, type by type, with a block for each chunk, and in as few launches as possible.
 fn for_lists(
     queue: &mut Queue<'_>,
     name: &'static str,

@@ -1,4 +1,4 @@
-//! Steps of optimizers over many tensors, and what a gradient scaler and clipping do.
+//! Optimizer steps over many tensors, and the kernels of gradient scaling and clipping.
 
 pub(super) mod cpu;
 pub(super) mod cuda;
@@ -14,11 +14,12 @@ use crate::span::{Span, Tell};
 use crate::work::{OpClass, Work, count, size};
 use crate::{DType, Operand};
 
-/// Elements whose squares are summed together for a norm, as PyTorch's kernels for lists of tensors do.
+/// The number of elements in one partial sum of squares for a norm, as in PyTorch's kernels for lists of tensors.
 pub const NORM_RUN: usize = 65_536;
-/// Tensors whose addresses fit in the arguments of one multi-tensor kernel (about; it falls with their number of lists).
+/// The approximate number of tensors whose addresses fit into the arguments of one multi-tensor kernel. It falls with
+/// the number of lists.
 const TENSORS_PER_LAUNCH: usize = 36;
-/// Dispatches that a foreach op costs the host: the op itself, and each tensor in its lists.
+/// A foreach op's cost on the host, in dispatches: the op itself, and each tensor in its lists.
 const FOREACH: f64 = 0.3;
 const FOREACH_TENSOR: f64 = 0.012;
 
@@ -54,23 +55,23 @@ pub struct ParameterUpdate {
     pub second: Option<Operand>,
 }
 
-/// How often PyTorch's form of an optimizer goes through memory; the result is the same.
+/// How often PyTorch's form of an optimizer passes over memory. The result is the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UpdatePasses {
-    /// One elementary operation after the other.
+    /// One elementary operation after another.
     #[default]
     Several,
     /// One kernel.
     One,
 }
 
-/// What a gradient scaler hands to a fused optimizer kernel. Where `found_inf` is not zero nothing is changed; else the
-/// gradients are divided by `scale` first, in place.
+/// A gradient scaler's input to a fused optimizer kernel. If `found_inf` is not zero, the kernel changes nothing.
+/// Otherwise it first divides the gradients by `scale`, in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GradScaling {
-    /// What the gradients are multiples of: one element.
+    /// The factor that the gradients contain: one element.
     pub scale: Operand,
-    /// One element: not zero where a gradient is not finite.
+    /// One element, which is not zero if a gradient is not finite.
     pub found_inf: Operand,
 }
 
@@ -78,7 +79,7 @@ pub struct GradScaling {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[expect(missing_docs, reason = "fields of kernels are the operands their formula names")]
 pub enum Optimizer<'a> {
-    /// SGD, with momentum where `first` is given: `buf = momentum·buf + g` (or `buf = g` on the first update),
+    /// SGD, with momentum if `first` is given: `buf = momentum·buf + g` (or `buf = g` on the first update),
     /// `p −= lr·buf`.
     Sgd {
         updates: &'a [ParameterUpdate],
@@ -96,15 +97,16 @@ pub enum Optimizer<'a> {
         scaling: Option<GradScaling>,
         passes: UpdatePasses,
     },
-    /// Multiplies every gradient by `inverse_scale` and sets `found_inf` to 1 where one is not finite.
+    /// Multiplies every gradient by `inverse_scale`, and sets `found_inf` to 1 if a gradient is not finite.
     Unscale { gradients: &'a [Operand], inverse_scale: Operand, found_inf: Operand },
-    /// Sums of squares of runs of [`NORM_RUN`] elements: `sums` (f32) has a row for each tensor, all as long as the longest needs;
-    /// what a shorter one has no run for stays.
+    /// Sums of squares over runs of [`NORM_RUN`] elements. `sums` (f32) has a row for each tensor, all as long as the
+    /// longest tensor needs; unused elements of a shorter tensor's row keep their values.
     SquareSums { tensors: &'a [Operand], sums: Operand },
-    /// `factor = min(1, most / (norm + 10⁻⁶))`, one element, where `norm` is that of the norms of `rows` tensors, whose squares are
-    /// summed in `sums`. Every number on the way is rounded to the type of the factor, as `clip_grad_norm_` does.
+    /// `factor = min(1, most / (norm + 10⁻⁶))`, one element, where `norm` is the norm of the norms of `rows` tensors,
+    /// whose partial sums of squares are in `sums`. Every intermediate number is rounded to the factor's type, as in
+    /// `clip_grad_norm_`.
     ClipFactor { sums: Operand, rows: usize, factor: Operand, most: f64 },
-    /// `dst[i] = 1 / src[i]`, through f64 as GradScaler does.
+    /// `dst[i] = 1 / src[i]`, computed in f64 as in GradScaler.
     Reciprocal { src: Operand, dst: Operand },
     /// GradScaler's update of scale (f32) and growth tracker (i32).
     UpdateScale { scale: Operand, tracker: Operand, found_inf: Operand, growth: f64, backoff: f64, interval: i32 },
@@ -221,7 +223,7 @@ impl Family for Optimizer<'_> {
     }
 }
 
-/// `passes` elementary operations over all parameters that move `bytes` per element in all.
+/// `passes` elementary operations over all parameters, which together move `bytes` per element.
 fn over(updates: &[ParameterUpdate], passes: u32, bytes: f64) -> Work {
     let elements: f64 = updates.iter().map(|update| count(update.parameter.len)).sum();
     let launches = u32::try_from(updates.len().div_ceil(TENSORS_PER_LAUNCH)).unwrap_or(u32::MAX);

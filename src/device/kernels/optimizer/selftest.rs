@@ -1,4 +1,4 @@
-//! Optimizers over many tensors, and a gradient scaler's kernels. All of them are f32.
+//! Optimizers over many tensors, and a gradient scaler's kernels, all in f32.
 
 use super::Optimizer;
 use crate::selftest::bound::ErrorBound;
@@ -19,7 +19,7 @@ fn sets() -> Vec<(&'static str, Vec<usize>, Skew)> {
     ]
 }
 
-/// What a gradient scaler says to a fused optimizer.
+/// A gradient scaler's input to a fused optimizer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scaler {
     None,
@@ -169,7 +169,7 @@ fn adam(session: &mut Session<'_>, sizes: &[usize], title: &str, skew: Skew, sca
     }
 }
 
-/// `inside` is the last element of the last tensor, where it is given.
+/// `inside`, if given, is the last element of the last tensor.
 fn unscale(session: &mut Session<'_>, sizes: &[usize], title: &str, skew: Skew, inside: Option<f64>) {
     for (inverse, found) in [(1.0 / 65536.0, 0.0), (0.3, 0.0), (0.3, 1.0)] {
         let known = if found == 0.0 { "" } else { ", found before" };
@@ -191,7 +191,7 @@ fn unscale(session: &mut Session<'_>, sizes: &[usize], title: &str, skew: Skew, 
     }
 }
 
-/// The norm of all gradients, in its two parts.
+/// The norm of all gradients, computed in two steps.
 fn clip(session: &mut Session<'_>, sizes: &[usize], title: &str, skew: Skew) {
     let longest = sizes.iter().max().copied().unwrap_or(1);
     let row = longest.div_ceil(NORM_RUN);

@@ -22,7 +22,7 @@ fn check(shape: &PoolShape, input: &Operand, output: &Operand, indices: &Operand
     require(u32::try_from(shape.in_area()).is_ok(), || format!("planes of {shape:?} are too large"))
 }
 
-/// Those of input and output.
+/// The sides of input and output.
 const fn sides(shape: &PoolShape) -> (Sides, Sides) {
     let images = shape.planes / shape.interleaved;
     ([images, shape.interleaved, shape.in_area()], [images, shape.interleaved, shape.out_area()])

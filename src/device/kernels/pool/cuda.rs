@@ -8,7 +8,7 @@ use crate::{DType, Operand, PoolShape};
 use vramlab_allocator::units::Address;
 
 const THREADS: u32 = 256;
-/// Neighbours of a row that a thread of the backward pass handles.
+/// Adjacent elements of a row that a thread of the backward pass handles.
 const GROUP: usize = 4;
 
 /// Launches a kernel of this family.
@@ -44,7 +44,8 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Pool) -> Result<(), Refusal
     }
 }
 
-/// Launches one of `[wide, single]` for `len` results, as many channels for each thread as are 16 bytes of `elements`.
+/// Launches one of `[wide, single]` for `len` results. Each thread handles as many channels as 16 bytes of `elements`
+/// hold.
 fn for_pixels(
     queue: &mut Queue<'_>,
     [wide, single]: [&'static str; 2],
@@ -79,8 +80,8 @@ fn fits(shape: &PoolShape, input: &Operand, output: &Operand, indices: &Operand)
         && indices.dtype == DType::I64
 }
 
-/// Launches `name` for all planes, as many at once as 31 bits count the elements of. `areas` are elements of the
-/// operands in each plane, `threads` are threads for each plane; kernels divide by `divisors`.
+/// Launches `name` for all planes, with as many planes per launch as 31-bit element counts permit. `areas` are the
+/// operands' elements per plane, `threads` are threads per plane; kernels divide by `divisors`.
 fn for_planes(
     queue: &mut Queue<'_>,
     name: &'static str,
@@ -112,12 +113,12 @@ fn for_planes(
     Ok(())
 }
 
-/// `n` as kernels count.
+/// `n` in the kernels' integer type.
 fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
-/// What dividing numbers below 2³¹ by `divisor` takes: `((n · magic >> 32) + n) >> shift`.
+/// The constants for dividing numbers below 2³¹ by `divisor`: `((n · magic >> 32) + n) >> shift`.
 fn magic(divisor: u32) -> (u32, u32) {
     let shift = divisor.max(1).next_power_of_two().trailing_zeros();
     let divisor = u64::from(divisor.max(1));

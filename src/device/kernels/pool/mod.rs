@@ -18,10 +18,10 @@ use crate::{Operand, PoolShape};
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[expect(missing_docs, reason = "fields of kernels are the operands their formula names")]
 pub enum Pool {
-    /// The largest element of each window and its place in the plane (i64, row · in_width + column; the first of equal
-    /// ones, NaN above all).
+    /// The largest element of each window, and its index in the plane (i64, row · in_width + column; the first of equal
+    /// elements, and NaN counts as the largest).
     Max { src: Operand, dst: Operand, indices: Operand, shape: PoolShape },
-    /// Gradient of [`Self::Max`]: `dst` (planes × input area) is the sum of `grad` at the places in `indices`.
+    /// Gradient of [`Self::Max`]: `dst` (planes × input area) is the sum of `grad` at the positions in `indices`.
     MaxBackward { grad: Operand, indices: Operand, dst: Operand, shape: PoolShape },
 }
 

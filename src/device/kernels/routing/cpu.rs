@@ -1,4 +1,4 @@
-//! Which expert a row goes to, and the products of each expert's rows.
+//! The choice of experts for each row, and the products of each expert's rows.
 
 use crate::cpu::cores::Cores;
 use crate::cpu::dispatch::real;
@@ -9,7 +9,7 @@ use crate::kernels::{Gemm, gemm::cpu as gemm};
 use crate::{DType, MatrixView, Operand};
 use vramlab_allocator::units::Address;
 
-/// `a` comes before `b` among the largest: NaN first, as in PyTorch.
+/// True if `a` is larger than `b`, with NaN above everything, as in PyTorch.
 fn is_larger<R: Real>(a: R, b: R) -> bool {
     #[expect(clippy::eq_op, reason = "NaN is what differs from itself")]
     let [a_is_nan, b_is_nan] = [a != a, b != b];
@@ -33,7 +33,7 @@ pub(super) fn top_k(
             R::load(&src, row * cols, x);
             let chosen = indices.slice_mut::<i64>(row * k, k);
             for i in 0..k {
-                // The best of those that come after the last one: smaller, or as large and behind it.
+                // The best of those that follow the last choice: smaller elements, or equal ones at later positions.
                 let last = i.checked_sub(1).map(|last| (largest[last], chosen[last] as usize));
                 let is_left = |&(at, &value): &(usize, &R)| {
                     last.is_none_or(|(least, behind)| {
@@ -85,7 +85,7 @@ pub(super) fn top_k_backward(
     Ok(())
 }
 
-/// Groups that are known to be below a number.
+/// Group numbers that were checked to be below `count`.
 fn known<'a>(view: &'a View<'_>, count: usize) -> KernelResult<&'a [i64]> {
     let groups = view.slice::<i64>(0, view.len());
     let wild = groups.iter().find(|&&group| usize::try_from(group).map_or(true, |group| group >= count));
@@ -109,7 +109,7 @@ pub(super) fn group_rows(
     let groups = access.read(&groups)?;
     let [sorted, order, rows] = [access.write(&sorted)?, access.write(&order)?, access.write(&rows)?];
     let groups = known(&groups, count)?;
-    // A counting sort: where the next position of each group goes.
+    // A counting sort: the destination of each group's next position.
     let mut next = cores.vec::<usize>(count + 1)?;
     groups.iter().for_each(|&group| next[group as usize + 1] += 1);
     (1..=count).for_each(|group| next[group] += next[group - 1]);
@@ -150,7 +150,7 @@ pub(super) fn invert(mut access: Access<'_>, [order, dst]: [Operand; 2]) -> Kern
     Ok(())
 }
 
-/// First and number of the rows of each group, of `rows` in all.
+/// The first row and the number of rows of each group, for `rows` in total.
 fn runs(access: &mut Access<'_>, ends: &Operand, rows: usize) -> KernelResult<Vec<[usize; 2]>> {
     of_whole_numbers("ends", ends, DType::I32)?;
     let view = access.read(ends)?;
@@ -164,7 +164,7 @@ fn runs(access: &mut Access<'_>, ends: &Operand, rows: usize) -> KernelResult<Ve
     Ok(runs.collect())
 }
 
-/// Rows of an operand, from number `first` on.
+/// Rows of an operand, starting at row `first`.
 fn rows_from(operand: &Operand, first: usize, cols: usize) -> MatrixView {
     let address = Address(operand.address.0 + operand.dtype.bytes(first * cols).get());
     MatrixView { address, dtype: operand.dtype, row_stride: cols, col_stride: 1, batch_stride: 0 }

@@ -1,4 +1,4 @@
-//! Which expert a row goes to, and the products of each expert's rows.
+//! The choice of experts for each row, and the products of each expert's rows.
 
 use super::Routing;
 use crate::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
@@ -42,7 +42,7 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Routing) -> Result<(), Refu
         }
         Routing::GroupedGemm { n, k, a, b, dst, ends } if is_float(a) && a.dtype == b.dtype && a.dtype == dst.dtype => {
             let rows = a.len.checked_div(*k).unwrap_or(0);
-            // Each group begins a tile of its own.
+            // Each group starts a new tile.
             let blocks = [blocks_of(*n, TILE), blocks_of(rows / TILE + ends.len, 1), 1];
             let arguments = Arguments::new().operand(a).at(b.address).operand(dst).operand(ends);
             let arguments = arguments.count(b.row_stride).count(b.col_stride).count(b.batch_stride);

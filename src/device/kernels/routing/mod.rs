@@ -1,4 +1,4 @@
-//! Which expert a row goes to, and the products of each expert's rows.
+//! The choice of experts for each row, and the products of each expert's rows.
 
 mod cpu;
 mod cuda;
@@ -18,21 +18,23 @@ use crate::{DType, MatrixView, Operand};
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[expect(missing_docs, reason = "fields of kernels are the operands their formula names")]
 pub enum Routing {
-    /// The `k` largest of each row of `cols`, largest first and of equal ones the first, and where they stand in it.
+    /// The `k` largest elements of each row of `cols`, in descending order, and their indices; of equal elements the
+    /// first is taken.
     TopK { src: Operand, values: Operand, indices: Operand, cols: usize, k: usize },
-    /// Rows of `cols` zeros but for `dst[r, indices[r, i]] = grad[r, i]`, `k` of each row.
+    /// Rows of `cols` zeros, except `dst[r, indices[r, i]] = grad[r, i]` for the `k` indices of each row.
     TopKBackward { grad: Operand, indices: Operand, dst: Operand, cols: usize, k: usize },
-    /// Sorts positions by the group (below `count`) that `groups` says of each, and within one by themselves: `order` lists
-    /// them, `sorted` their groups, `rows[i] = order[i] / each`.
+    /// Sorts positions by their group in `groups` (below `count`), and stably within a group: `order` lists the
+    /// positions, `sorted` their groups, and `rows[i] = order[i] / each`.
     GroupRows { groups: Operand, sorted: Operand, order: Operand, rows: Operand, count: usize, each: usize },
-    /// Where each group ends when positions are sorted by them: `ends[g]` (i32) is how many are of group g or one before.
+    /// The end of each group after sorting positions by group: `ends[g]` (i32) counts the positions of group g and all
+    /// earlier ones.
     GroupEnds { groups: Operand, ends: Operand },
     /// `dst[order[i]] = i`.
     Invert { order: Operand, dst: Operand },
-    /// Products of runs of rows with matrices of their own: `dst[r, :] = a[r, :] b[g]` for the rows r of group g, which ends
-    /// before `ends[g]`; `a` has rows of `k`, each matrix is k × n.
+    /// Products of runs of rows with one matrix per run: `dst[r, :] = a[r, :] b[g]` for the rows r of group g, which
+    /// ends before `ends[g]`; `a` has rows of `k`, each matrix is k × n.
     GroupedGemm { n: usize, k: usize, a: Operand, b: MatrixView, dst: Operand, ends: Operand },
-    /// `dst[g] = Σ_r a[r, :]ᵀ b[r, :]` over the rows r of group g: m × n each, zeros where it has none.
+    /// `dst[g] = Σ_r a[r, :]ᵀ b[r, :]` over the rows r of group g, m × n each; zeros for a group without rows.
     GroupedGemmOuter { m: usize, n: usize, a: Operand, b: Operand, dst: Operand, ends: Operand },
 }
 
@@ -81,7 +83,7 @@ impl Family for Routing {
             }
             // A histogram of narrower numbers, and its running sum.
             Self::GroupEnds { groups, ends } => Work::pass(OpClass::Scatter, &[groups, groups, ends]).launches(4, 3.0),
-            // Numbers in a row, and a scatter of them.
+            // Consecutive numbers, and a scatter of them.
             Self::Invert { order, dst } => Work::pass(OpClass::Scatter, &[order, dst]).launches(2, 2.0),
             Self::GroupedGemm { n, k, a, b, dst, ends } => {
                 let rows = a.len / (*k).max(1);
@@ -125,8 +127,8 @@ impl Family for Routing {
     }
 }
 
-/// A product of `rows` rows in all with (or into) one matrix of each of `groups`; `bytes` is what the rest moves. Tiles begin anew
-/// with every group, and one kernel sets the products of all up.
+/// The cost of a product of `rows` rows in total with (or into) one matrix for each of `groups`; `bytes` is the traffic
+/// of all other operands. Every group starts new tiles, and one kernel sets up all products.
 fn grouped([rows, n, k]: [usize; 3], groups: usize, bytes: f64, dtype: DType) -> Work {
     let tiles = rows.div_ceil(128) + groups;
     Work {

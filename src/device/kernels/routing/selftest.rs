@@ -1,4 +1,4 @@
-//! Which expert a row goes to, and the products of each expert's rows.
+//! The choice of experts for each row, and the products of each expert's rows.
 
 use super::Routing;
 use crate::DType;
@@ -10,7 +10,7 @@ use crate::selftest::values::Values;
 pub(super) fn run(session: &mut Session<'_>) {
     for (rows, cols, k) in [(1, 1, 1), (7, 4, 2), (300, 8, 2), (129, 60, 4), (2000, 128, 8), (33, 5, 5)] {
         choices(session, [rows, cols, k], Values::STANDARD, format!("{k} of {rows} × {cols}"));
-        // Few distinct values: which of equal ones comes first.
+        // Few distinct values, to test which of equal elements comes first.
         choices(session, [rows, cols, k], Values::Below(3), format!("{k} of {rows} × {cols}, of three values"));
     }
     for (n, groups, each) in [(1, 1, 1), (14, 4, 2), (600, 8, 2), (4097, 60, 4), (20_000, 128, 8)] {
@@ -41,7 +41,7 @@ fn choices(session: &mut Session<'_>, [rows, cols, k]: [usize; 3], values: Value
         session.check(&case, |at| Routing::TopK { src: at[src], values: at[largest], indices: at[indices], cols, k });
         let mut case = Case::new("top_k_backward", precision, what.clone());
         let grad = case.input("grad", dtype, rows * k, Values::STANDARD);
-        // Different ones in each row.
+        // Different indices in each row.
         let chosen = (0..rows * k).map(|i| ((i / k + i % k) % cols) as f64).collect();
         let indices = case.input("indices", DType::I64, rows * k, Values::List(chosen));
         let dst = case.output("dst", dtype, rows * cols, ErrorBound::Exact);
@@ -74,7 +74,7 @@ fn grouping(session: &mut Session<'_>, [n, groups, each]: [usize; 3], values: Va
     let ends = case.output("ends", DType::I32, groups, ErrorBound::Exact);
     session.check(&case, |at| Routing::GroupEnds { groups: at[of_each], ends: at[ends] });
     let mut case = Case::of_types("invert", &[DType::I64], what);
-    // Every position once: 7 and n have no common divisor, or there is one position after the other.
+    // Every position once: 7 and n have no common divisor, or else the positions are in order.
     let step = if n % 7 == 0 { 1 } else { 7 };
     let order = case.input("order", DType::I64, n, Values::List((0..n).map(|i| (i * step % n) as f64).collect()));
     let dst = case.output("dst", DType::I64, n, ErrorBound::Exact);

@@ -61,7 +61,7 @@ fn cast_all<R: Real>(cores: &Cores, plan: &JoinedCopy, from: View<'_>, to: View<
     });
 }
 
-/// The copy with dimensions joined where both layouts allow it, so that inner runs are long.
+/// The copy with adjacent dimensions joined if both layouts permit it, so that inner runs are long.
 struct JoinedCopy {
     /// (size, source stride, destination stride), outermost first.
     dims: Vec<(usize, usize, usize)>,

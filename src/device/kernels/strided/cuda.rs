@@ -7,18 +7,18 @@ use crate::kernels::family::Family;
 use vramlab_allocator::units::Address;
 
 const THREADS: u32 = 256;
-/// Packs of elements of one thread.
+/// Packs of elements per thread.
 const UNROLL: usize = 4;
-/// The side of what one block transposes.
+/// The side of the square that one block transposes.
 const SQUARE: usize = 64;
-/// Shorter sides are not worth transposing in squares.
+/// For shorter sides, transposing in squares is not worth it.
 const LEAST_SIDE: usize = 16;
 
 /// Launches a kernel of this family.
 pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Strided) -> Result<(), Refusal> {
     let computes = |dtype: DType| matches!(dtype, DType::F32 | DType::F16 | DType::Bf16);
     let (shape, src, dst) = match *kernel {
-        // Nothing is computed: elements of any type are moved.
+        // Nothing is computed, so elements of any type are copied.
         Strided::Cast { src, src_dtype, dst, dst_dtype, shape, src_strides, dst_strides } if src_dtype == dst_dtype => {
             let dtype = of_size(src_dtype);
             let src = Side { address: src, dtype, strides: src_strides };
@@ -67,7 +67,7 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Strided) -> Result<(), Refu
     queue.launch(name, &types, grid, &mut arguments.int(packs).structure(&fields))
 }
 
-/// The type that stands for all of its size where elements are only moved.
+/// The type that represents all types of its size when elements are only copied.
 const fn of_size(dtype: DType) -> DType {
     match dtype.size() {
         8 => DType::I64,
@@ -86,7 +86,7 @@ struct Side {
 }
 
 impl Side {
-    /// `n` elements at once can be moved from every multiple of `n` elements on.
+    /// True if `n` elements can be copied at once from every multiple of `n` elements.
     const fn aligned(&self, n: usize) -> bool {
         self.address.0.is_multiple_of(n as u64 * self.dtype.size())
     }
@@ -99,18 +99,18 @@ struct Dim {
     dst: usize,
 }
 
-/// How elements are moved.
+/// How elements are copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Manner {
-    /// So many at once: both sides are contiguous in the last dimension.
+    /// This many at once: both sides are contiguous in the last dimension.
     Packs(usize),
-    /// Each by itself.
+    /// One by one.
     Elements,
     /// In squares: the source is contiguous in the third dimension, the destination in the fourth.
     Squares,
 }
 
-/// The copy with dimensions in the order of the destination's strides, joined where both layouts allow it.
+/// The copy with dimensions in the order of the destination's strides, and joined if both layouts permit it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct OrderedCopy {
     dims: [Dim; 4],
@@ -177,7 +177,7 @@ mod tests {
         let packed = [230_400, 64, 2304, 1];
         assert_eq!(plan(shape, packed, dense, 512).manner, Manner::Packs(8));
         assert_eq!(plan(shape, packed, dense, 514).manner, Manner::Elements);
-        // The destination's order decides.
+        // The destination's strides decide the order.
         let merged = plan(shape, dense, packed, 512);
         assert_eq!(merged.manner, Manner::Packs(8));
         assert_eq!(merged.dims.map(|dim| dim.size), [2, 100, 12, 64]);

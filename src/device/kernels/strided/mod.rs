@@ -19,8 +19,8 @@ use vramlab_allocator::units::Address;
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[expect(missing_docs, reason = "fields of kernels are the operands their formula names")]
 pub enum Strided {
-    /// Copies a four-dimensional array between layouts, and from one of f32, f16 and bf16 to another; of every type to the
-    /// same. Strides in elements.
+    /// Copies a four-dimensional array between layouts, and between f32, f16 and bf16; other types only to themselves.
+    /// Strides in elements.
     Cast {
         src: Address,
         src_dtype: DType,
@@ -105,7 +105,7 @@ fn dims(shape: &[usize; 4], strides: &[usize; 4]) -> [(usize, usize); 4] {
     std::array::from_fn(|i| (shape[i], strides[i]))
 }
 
-/// What both sides go through in the same order is read in whole lines.
+/// If both sides are traversed in the same order, they are read in whole lines.
 const fn class(src_strides: &[usize; 4], dst_strides: &[usize; 4]) -> OpClass {
     if src_strides[3] == dst_strides[3] { OpClass::Convert } else { OpClass::Transpose }
 }

@@ -15,7 +15,7 @@ struct StridedCase {
     dst: [usize; 4],
 }
 
-/// Elements from the first to behind the last.
+/// The number of elements from the first to the last, inclusive.
 fn extent(shape: [usize; 4], strides: [usize; 4]) -> usize {
     shape.iter().zip(strides).fold(1, |end, (&size, stride)| end + (size - 1) * stride)
 }
@@ -24,7 +24,7 @@ const fn contiguous([_, b, c, d]: [usize; 4]) -> [usize; 4] {
     [b * c * d, c * d, d, 1]
 }
 
-/// (batch, rows, heads, head size) seen as (batch, heads, rows, head size), rows being `width` apart.
+/// (batch, rows, heads, head size) viewed as (batch, heads, rows, head size), with rows `width` apart.
 const fn by_heads([_, _, rows, size]: [usize; 4], width: usize) -> [usize; 4] {
     [rows * width, size, width, 1]
 }
@@ -55,7 +55,7 @@ fn layouts() -> Vec<StridedCase> {
         layouts.push(StridedCase { what: "channels last", shape, src: contiguous(shape), dst: last });
         layouts.push(StridedCase { what: "channels first", shape, src: last, dst: contiguous(shape) });
     }
-    // One row for all, and a cache with room for more positions.
+    // One row shared by all, and a cache with room for further positions.
     let shape = [2, 3, 4, 40];
     layouts.push(StridedCase { what: "one row for all", shape, src: [0, 0, 0, 1], dst: contiguous(shape) });
     let shape = [2, 3, 5, 16];

@@ -7,13 +7,13 @@ use crate::{ChannelShape, DType, Operand};
 use vramlab_allocator::units::Address;
 
 const THREADS: u32 = 256;
-/// Loads of a thread that are under way at once.
+/// Loads that a thread has in flight at the same time.
 const UNROLL: usize = 8;
 /// Elements that the kernel for short rows keeps in shared memory.
 const TILE: usize = 8192;
-/// Longer rows are summed by several threads' blocks.
+/// Longer rows are summed by several blocks.
 const SHORT_ROW: usize = TILE / 2;
-/// So few rows are added by one thread for each four columns.
+/// Up to this number, rows are summed by one thread for each four columns.
 const FEW_ROWS: usize = 8;
 /// Blocks that a multiprocessor runs at once.
 const RESIDENT: usize = 4;
@@ -46,28 +46,28 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Sums) -> Result<(), Refusal
     }
 }
 
-/// A number of terms, as what their sum is divided by.
+/// A number of terms as a divisor of their sum.
 #[expect(clippy::cast_precision_loss, reason = "kernels compute in f32")]
 const fn count(terms: usize) -> f32 {
     terms as f32
 }
 
-/// Four elements at once can be loaded from every multiple of `step` elements on.
+/// True if four elements can be loaded at once from every multiple of `step` elements.
 const fn packed(operand: &Operand, step: usize) -> bool {
     step.is_multiple_of(4) && operand.address.0.is_multiple_of(4 * operand.dtype.size())
 }
 
-/// What a sum of several blocks' shares is put together from: f32, one row of results for each of `splits`.
+/// Scratch for the shares of several blocks in a sum: f32, one row of results for each of `splits`.
 fn shares(queue: &mut Queue<'_>, splits: usize, results: usize) -> Result<Operand, Refusal> {
     let len = splits * results;
     let address = if splits > 1 { queue.scratch(4 * len)? } else { Address(0) };
     Ok(Operand { address, dtype: DType::F32, len })
 }
 
-/// How the rows of a block's threads and the splits of a sum over rows are chosen.
+/// How a block's threads are arranged, and how a sum over rows is split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ColumnPlan {
-    /// Threads side by side, each for four columns.
+    /// Threads in a row, each for four columns.
     across: usize,
     splits: usize,
     rows_per_split: usize,
@@ -75,12 +75,13 @@ struct ColumnPlan {
 }
 
 impl ColumnPlan {
-    /// For `outer` times `rows` of `cols`; `across` threads at first, `wanted` blocks in all where that pays.
+    /// The arrangement for `outer` times `rows` of `cols`: initially `across` threads in a row, and `wanted` blocks in
+    /// total if that is worth it.
     fn new([outer, rows, cols]: [usize; 3], packed: bool, across: usize, wanted: usize) -> Self {
         let threads = THREADS as usize;
         let useful = if packed { cols.div_ceil(4) } else { cols }.max(1);
         let mut across = across.min(useful);
-        // Fewer rows than rows of threads: the threads stand side by side instead.
+        // If there are fewer rows than rows of threads, arrange more threads side by side.
         while across < useful.min(threads) && threads / across > rows.max(1) {
             across = (2 * across).min(threads);
         }
@@ -149,10 +150,10 @@ fn column_sum(
     queue.launch(name, &[src.dtype, dst.dtype], grid, &mut { arguments })
 }
 
-/// How a block's threads stand on areas, and how a sum over images and areas is split. A piece is what they load at once.
+/// How a block's threads are arranged over areas, and how a sum over images and areas is split. A piece is one load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ChannelPlan {
-    /// Threads side by side on one area.
+    /// Threads side by side in one area.
     across: usize,
     splits: usize,
     pieces_per_split: usize,
@@ -213,7 +214,7 @@ fn channel_sum(
     queue.launch(name, &[src.dtype, dst.dtype], grid, &mut { arguments })
 }
 
-/// `dst[r] = Σ_i src[r,i] / divisor` for rows of [`SHORT_ROW`] at most.
+/// `dst[r] = Σ_i src[r,i] / divisor` for rows of at most [`SHORT_ROW`].
 fn short_rows(
     queue: &mut Queue<'_>,
     src: &Operand,
@@ -223,7 +224,7 @@ fn short_rows(
 ) -> Result<(), Refusal> {
     let wanted = queue.multiprocessors() as usize * RESIDENT;
     let per_block = (rows / wanted).clamp(1, TILE / cols.max(1));
-    // Threads of one row: as few as leave two elements to each, so that rows side by side share the work of a warp.
+    // Threads per row: each has at least two elements, so that adjacent rows share a warp.
     let share = cols.div_ceil(2).next_power_of_two().min(32);
     let arguments = Arguments::new().operand(src).operand(dst).count(rows).int(cols as u32);
     let arguments = arguments.int(per_block as u32).int(share as u32).float(divisor);

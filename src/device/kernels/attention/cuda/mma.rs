@@ -10,7 +10,7 @@ const WARPS: usize = 4;
 /// Rows of a fragment of the result.
 const STRIP: usize = 16;
 
-/// Elements that are moved at once.
+/// Elements that are copied at once.
 const VECTOR: usize = 8;
 
 /// The kernels for heads of up to `width` elements.
@@ -49,12 +49,12 @@ const VARIANTS: [MmaVariant; 4] = [
     },
 ];
 
-/// What a block works on, as attention_mma.cu has it.
+/// The tiles of one block, as in attention_mma.cu.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct MmaTile {
-    /// Rows of the result, for all warps.
+    /// Rows of the result that the block computes, over all warps.
     own: usize,
-    /// Rows of the other side that are in shared memory at once.
+    /// Rows of the other side that are in shared memory at the same time.
     passing: usize,
 }
 
@@ -75,29 +75,30 @@ impl MmaTile {
         Self::new(if width <= 64 { 2 } else { 1 }, if width <= 80 { 64 } else { 32 })
     }
 
-    /// Bytes of shared memory: `factors` matrices of the block's own rows, two that come by, those twice.
+    /// Bytes of shared memory for `factors` matrices of the block's own rows, and for two double-buffered matrices of
+    /// the other side's rows.
     const fn bytes(self, width: usize, factors: usize) -> usize {
         2 * (width + 8) * (factors * self.own + 2 * 2 * self.passing)
     }
 
-    /// The same with two numbers for each row that comes by, twice.
+    /// The same, and two numbers for each row of the other side, double-buffered.
     const fn bytes_with_sums(self, width: usize) -> usize {
         self.bytes(width, 2) + 2 * 2 * size_of::<f32>() * self.passing
     }
 }
 
-/// The variant for a problem, where there is one.
+/// The variant for a problem, if there is one.
 pub(super) struct Mma(&'static MmaVariant);
 
 impl Mma {
-    /// Nothing where the device or the problem asks for the kernels without tensor cores: those alone know dropout.
+    /// `None` if the device or the problem requires the kernels without tensor cores. Only those support dropout.
     pub fn choose(queue: &Queue<'_>, problem: &Problem<'_>) -> Option<Self> {
         let fits = queue.capability() >= 80 && problem.dtype != DType::F32 && problem.shape.dropout.is_none();
         let variant = VARIANTS.iter().find(|variant| problem.shape.head_size <= variant.width);
         variant.filter(|_| fits).map(Self)
     }
 
-    /// A block for each `own` of the `rows` of each head.
+    /// One block for every `own` of the `rows` of each head.
     fn grid(problem: &Problem<'_>, rows: usize, tile: MmaTile, bytes: usize) -> Grid {
         let blocks = blocks_of(problem.heads() * rows.div_ceil(tile.own), 1);
         Grid::row(blocks, 32 * WARPS as u32).with_shared(bytes as u32)

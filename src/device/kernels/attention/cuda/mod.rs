@@ -1,5 +1,5 @@
-//! Attention that never holds a matrix of scores: a block of threads keeps some queries (or keys) and goes over tiles of
-//! the keys (or queries). Backward runs twice over the tiles, for the gradients of keys and values and for those of the
+//! Attention that never stores a matrix of scores: a thread block holds some queries (or keys) and iterates over tiles
+//! of the keys (or queries). Backward iterates twice, for the gradients of keys and values and for those of the
 //! queries, so that every sum has one owner and a fixed order.
 
 mod mma;

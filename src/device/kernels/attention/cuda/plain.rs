@@ -7,7 +7,7 @@ use vramlab_allocator::units::Address;
 
 const THREADS: u32 = 128;
 
-/// Elements that are moved at once.
+/// Elements that are copied at once.
 const VECTOR: usize = 4;
 
 /// The kernels for heads of up to `width` elements.
@@ -52,7 +52,8 @@ const VARIANTS: [PlainVariant; 5] = [
     },
 ];
 
-/// The variant for a problem. From sm_80 on there is but the widest for elements of 16 bits: tensor cores do the others, dropout aside.
+/// The variant for a problem. From sm_80 on, 16-bit elements have only the widest variant: tensor cores compute the
+/// narrower ones, except with dropout.
 fn variant(queue: &Queue<'_>, problem: &Problem<'_>) -> &'static PlainVariant {
     let [.., widest] = &VARIANTS;
     if queue.capability() >= 80 && problem.dtype != DType::F32 {
@@ -61,7 +62,7 @@ fn variant(queue: &Queue<'_>, problem: &Problem<'_>) -> &'static PlainVariant {
     VARIANTS.iter().find(|variant| problem.shape.head_size <= variant.width).unwrap_or(widest)
 }
 
-/// Queries and keys that are in shared memory at once, as attention.cu has them.
+/// Queries and keys that are in shared memory at the same time, as in attention.cu.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PlainTile {
     queries: usize,
@@ -74,7 +75,7 @@ const fn pitch(width: usize) -> usize {
 }
 
 impl PlainTile {
-    /// Chips before sm_80 have 64 KiB of shared memory a block.
+    /// Chips before sm_80 have 64 KiB of shared memory per block.
     const fn forward(width: usize, large: bool) -> Self {
         if width > 128 {
             return Self { queries: if large { 32 } else { 16 }, keys: 16 };
@@ -97,24 +98,24 @@ impl PlainTile {
         Self { queries: if narrow { 64 } else { 32 }, keys: if width <= 80 || large { 32 } else { 16 } }
     }
 
-    /// Floats of the scores.
+    /// The number of floats for scores.
     const fn scores(self) -> usize {
         self.queries * pitch(self.keys)
     }
 
-    /// Floats of queries, keys and values, with the exponents in the place of the keys.
+    /// The number of floats for queries, keys and values; the exponents overwrite the keys.
     const fn forward_floats(self, width: usize) -> usize {
         let (keys, scores) = (self.keys * pitch(width), self.scores());
         self.queries * pitch(width) + keys + if keys > scores { keys } else { scores }
     }
 
-    /// Floats of queries, keys, values, gradients and `scores` matrices of scores.
+    /// The number of floats for queries, keys, values, gradients and `scores` matrices of scores.
     const fn backward_floats(self, width: usize, scores: usize) -> usize {
         2 * (self.queries + self.keys) * pitch(width) + scores * self.scores()
     }
 }
 
-/// A block for each `unit` of the `rows` of each head.
+/// One block for every `unit` of the `rows` of each head.
 fn grid(problem: &Problem<'_>, rows: usize, unit: usize, floats: usize) -> Grid {
     let blocks = blocks_of(problem.heads() * rows.div_ceil(unit), 1);
     Grid::row(blocks, THREADS).with_shared((floats * size_of::<f32>()) as u32)
@@ -127,7 +128,7 @@ pub(super) fn forward(queue: &mut Queue<'_>, problem: &Problem<'_>) -> Result<()
     queue.launch(variant.forward, &[problem.dtype], grid, &mut problem.arguments(VECTOR, None))
 }
 
-/// Writes the sum of gradient times result of each row to `delta`.
+/// Writes each row's sum of gradient times result to `delta`.
 pub(super) fn delta(queue: &mut Queue<'_>, problem: &Problem<'_>, delta: Address) -> Result<(), Refusal> {
     const ROWS: usize = 32;
     let blocks = blocks_of(problem.heads() * problem.shape.rows.div_ceil(ROWS), 1);

@@ -1,21 +1,21 @@
-//! One attention as its kernels take it.
+//! One attention call in the form that its kernels receive.
 
 use crate::cuda::dnn;
 use crate::cuda::queue::Arguments;
 use crate::{AttentionShape, DType, DropoutMask, HeadView};
 use vramlab_allocator::units::Address;
 
-/// The largest head.
+/// The largest size of a head.
 pub(super) const WIDEST: usize = 256;
 
-/// Logarithms of sums of exponents.
+/// The logarithms of the sums of exponents.
 #[derive(Clone, Copy)]
 pub(super) struct LogSumExp {
     pub address: Address,
     pub stride: usize,
 }
 
-/// What all kernels of one attention are given.
+/// The inputs common to all kernels of one attention call.
 pub(super) struct Problem<'a> {
     pub shape: AttentionShape,
     pub keys: usize,
@@ -25,19 +25,19 @@ pub(super) struct Problem<'a> {
 }
 
 impl<'a> Problem<'a> {
-    /// Nothing where there is no kernel for the types or the size of heads.
+    /// `None` if there is no kernel for the types or the size of heads.
     pub fn new(shape: AttentionShape, keys: usize, sums: Option<LogSumExp>, views: &'a [HeadView]) -> Option<Self> {
         let dtype = views.first()?.dtype;
         let one_type = views.iter().all(|view| view.dtype == dtype);
         let known = matches!(dtype, DType::F32 | DType::F16 | DType::Bf16);
-        // A running maximum of scores is one of products only for a factor that keeps their order.
+        // The kernels track the maximum of products instead of scores, so the factor must preserve their order.
         let fits = shape.head_size <= WIDEST && shape.scale >= 0.0;
         let counted = shape.rows.max(keys) <= i32::MAX as usize / 2;
         let whole = shape.group > 0 && shape.heads.is_multiple_of(shape.group);
         (one_type && known && fits && counted && whole).then_some(Self { shape, keys, sums, views, dtype })
     }
 
-    /// The same as cuDNN is asked for it.
+    /// The same call in the form that cuDNN receives.
     pub fn of_library(&self) -> dnn::AttentionCall<'_> {
         let sums = self.sums.map(|sums| (sums.address, sums.stride));
         dnn::AttentionCall { shape: &self.shape, keys: self.keys, views: self.views, sums }
@@ -51,12 +51,12 @@ impl<'a> Problem<'a> {
         self.shape.batch * self.shape.heads
     }
 
-    /// Queries of all heads.
+    /// The number of queries of all heads.
     pub fn all_rows(&self) -> usize {
         self.heads() * self.shape.rows
     }
 
-    /// Every row begins at a multiple of `n` elements in memory, and has one of them in it.
+    /// True if every row starts at a multiple of `n` elements in memory and consists of whole groups of `n`.
     pub fn aligned(&self, n: usize) -> bool {
         let bytes = self.dtype.size() * n as u64;
         let of_view = |view: &HeadView| {
@@ -66,13 +66,13 @@ impl<'a> Problem<'a> {
         self.shape.head_size.is_multiple_of(n) && self.views.iter().all(of_view)
     }
 
-    /// The arguments of a kernel that moves `n` elements at once where it can; those of backward end with `delta`.
+    /// The arguments of a kernel that copies `n` elements at once if possible; those of backward end with `delta`.
     pub fn arguments(&self, n: usize, delta: Option<Address>) -> Arguments {
         let shape = &self.shape;
         let (sums, stride) = self.sums.map_or((0, 0), |sums| (sums.address.0, sums.stride));
         let mut fields = Vec::with_capacity(14 + 4 * self.views.len());
         fields.extend([shape.heads, shape.group, shape.rows, self.keys, shape.head_size].map(|n| n as u64));
-        // A window over all positions is none.
+        // A window over all positions has no effect.
         let all = self.keys.max(shape.rows);
         let window = shape.window.filter(|_| shape.causal).map_or(all, |window| window.min(all));
         fields.extend([u64::from(shape.causal), window as u64, u64::from(self.aligned(n)), sums, stride as u64]);

@@ -1,4 +1,4 @@
-//! Batch normalisation with what follows it: a sum, and ReLU or its leaky form.
+//! Batch normalisation fused with the operations after it: a sum, and ReLU or leaky ReLU.
 
 use super::columns::{Columns, ColumnsBackward, ColumnsForward};
 use super::plain::{ChannelLaunch, room, valued};

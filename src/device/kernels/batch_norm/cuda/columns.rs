@@ -1,4 +1,4 @@
-//! Batch normalisation with what follows it, where channels lie next to each other: columns of a matrix.
+//! Batch normalisation fused with the operations after it, for channels-last data: channels are columns of a matrix.
 
 use super::plain::{code, valued};
 use crate::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
@@ -7,18 +7,18 @@ use crate::{ChannelShape, DType, Operand};
 use vramlab_allocator::units::Address;
 
 const THREADS: u32 = 256;
-/// Neighbours among threads that share a row, at most: of vectors, and of single elements.
+/// The most adjacent threads that share a row: of vectors, and of single elements.
 const LANES: [usize; 2] = [8, 32];
-/// Rows of a part, at least, for each of its threads.
+/// The least number of rows in a part, for each of its threads.
 const PART_ROWS: usize = 8;
-/// Blocks for each multiprocessor that rows are cut into.
+/// Blocks per multiprocessor into which rows are divided.
 const BLOCKS: u32 = 4;
-/// Parts at most: one kernel joins them.
+/// The most parts, because one kernel joins them all.
 const PARTS: u32 = 512;
-/// Channels that a block joins the parts of, each by as many threads.
+/// Channels whose parts one block joins, each with the same number of threads.
 const JOINED: u32 = 32;
 
-/// How a matrix of (pixels, channels) is gone through.
+/// How kernels iterate over a matrix of (pixels, channels).
 pub(super) struct Columns {
     dtype: DType,
     wide: bool,
@@ -56,7 +56,7 @@ pub(super) struct ColumnsBackward<'a> {
 }
 
 impl Columns {
-    /// `None` where channels do not lie next to each other, the operands do not fit the shape, or there is no kernel for
+    /// `None` if channels are not adjacent in memory, the operands do not match the shape, or there is no kernel for
     /// them.
     pub fn of(arrays: &[&Operand], values: &[&Operand], shape: &ChannelShape, multiprocessors: u32) -> Option<Self> {
         let dtype = arrays.first()?.dtype;
@@ -90,7 +90,7 @@ impl Columns {
         self.grid.blocks[1]
     }
 
-    /// Room for the sums of all parts, and behind them for two values of each channel.
+    /// Scratch for the sums of all parts, followed by two values per channel.
     fn room(&self, queue: &mut Queue<'_>) -> Result<[Address; 2], Refusal> {
         let each = 2 * 4 * self.channels as usize;
         let parts = self.parts() as usize;
@@ -102,7 +102,7 @@ impl Columns {
         arguments.int(self.rows).int(self.channels)
     }
 
-    /// The kernel for these vectors: of `[wide, single]`.
+    /// Launches one of the kernels `[wide, single]`, depending on the vectors.
     fn launch(
         &self,
         queue: &mut Queue<'_>,
@@ -116,7 +116,7 @@ impl Columns {
         Grid::row(self.channels.div_ceil(JOINED), JOINED * 32)
     }
 
-    /// Three kernels: sums, what they are together, the pass over everything.
+    /// Launches three kernels: sums, the total of sums, and the pass over all elements.
     pub fn forward(&self, queue: &mut Queue<'_>, operands: &ColumnsForward<'_>) -> Result<(), Refusal> {
         let &ColumnsForward { arrays: [src, dst], residual, values, statistics: [mean, rstd], running, .. } = operands;
         let [parts, _] = self.room(queue)?;
@@ -132,7 +132,7 @@ impl Columns {
         self.launch(queue, names, self.sides(arguments))
     }
 
-    /// Three kernels, as forward.
+    /// Launches three kernels, like [`Self::forward`].
     pub fn backward(&self, queue: &mut Queue<'_>, operands: &ColumnsBackward<'_>) -> Result<(), Refusal> {
         let &ColumnsBackward { arrays: [grad, src, dsrc], output, dresidual, values, gradients, slope } = operands;
         let [parts, joined] = self.room(queue)?;

@@ -7,17 +7,17 @@ use crate::kernels::family::Family;
 use crate::{ChannelShape, DType, Operand};
 use vramlab_allocator::units::Address;
 
-/// Bytes of a channel that one block handles by itself: the nearest cache has room for them.
+/// The largest channel, in bytes, that one block handles alone: it fits into the nearest cache.
 const WHOLE: usize = 64 << 10;
 /// Threads of a block that handles a part of a channel.
 const PART_THREADS: u32 = 512;
-/// Vectors of a part, at least, for each of its threads.
+/// The least number of vectors in a part, for each of its threads.
 const PART_VECTORS: usize = 4;
-/// Blocks for each multiprocessor that channels are cut into.
+/// Blocks per multiprocessor into which channels are divided.
 const BLOCKS: u32 = 16;
-/// Parts of a channel at most.
+/// The most parts of a channel.
 const PARTS: u32 = 512;
-/// Bytes of what is known of a part.
+/// Bytes of a part's results.
 const PART_BYTES: usize = 12;
 
 /// Launches a kernel of this family.
@@ -48,12 +48,12 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &BatchNorm) -> Result<(), Re
     }
 }
 
-/// How the channels of arrays are gone through.
+/// How kernels iterate over the channels of arrays.
 pub(super) struct ChannelLaunch {
     dtype: DType,
-    /// Vectors of 16 bytes, else single elements.
+    /// True for vectors of 16 bytes, false for single elements.
     wide: bool,
-    /// Vectors, or elements, of a channel.
+    /// Vectors (or elements) in a channel.
     vectors: usize,
     bytes: usize,
     /// Batch, channels and area.
@@ -61,7 +61,7 @@ pub(super) struct ChannelLaunch {
 }
 
 impl ChannelLaunch {
-    /// `None` where the operands do not fit the shape or there is no kernel for them.
+    /// `None` if the operands do not match the shape or there is no kernel for them.
     pub fn of(arrays: &[&Operand], values: &[&Operand], shape: &ChannelShape) -> Option<Self> {
         let dtype = arrays.first()?.dtype;
         if arrays.iter().any(|array| (array.dtype, array.len) != (dtype, shape.len()))
@@ -86,7 +86,7 @@ impl ChannelLaunch {
         })
     }
 
-    /// One block handles a channel.
+    /// True if one block handles a whole channel.
     pub const fn is_whole(&self) -> bool {
         self.bytes <= WHOLE
     }
@@ -96,7 +96,7 @@ impl ChannelLaunch {
         Grid::row(self.shape[1], threads_of(self.vectors))
     }
 
-    /// As many blocks for each channel as fill the device.
+    /// Enough blocks per channel to fill the device.
     pub fn parts(&self, queue: &Queue<'_>) -> Grid {
         let filling = (BLOCKS * queue.multiprocessors()).div_ceil(self.shape[1]);
         let worthwhile = blocks_of(self.vectors, PART_VECTORS * PART_THREADS as usize);
@@ -104,12 +104,12 @@ impl ChannelLaunch {
         Grid { blocks: [self.shape[1], filling.min(worthwhile).clamp(1, PARTS), 1], threads, shared: 0 }
     }
 
-    /// The last arguments of every kernel.
+    /// Adds the last arguments of every kernel.
     pub fn shaped(&self, arguments: Arguments) -> Arguments {
         self.shape.iter().fold(arguments, |arguments, &side| arguments.int(side))
     }
 
-    /// The kernel for these vectors: of `[wide, single]`.
+    /// Launches one of the kernels `[wide, single]`, depending on the vectors.
     pub fn launch(
         &self,
         queue: &mut Queue<'_>,
@@ -121,7 +121,7 @@ impl ChannelLaunch {
     }
 }
 
-/// What kernels call the type of values of channels.
+/// The kernels' number for the type of per-channel values.
 pub(super) const fn code(dtype: DType) -> Option<u32> {
     match dtype {
         DType::F32 => Some(0),
@@ -131,7 +131,7 @@ pub(super) const fn code(dtype: DType) -> Option<u32> {
     }
 }
 
-/// Values of channels, with their type.
+/// Adds per-channel values, and their type.
 pub(super) fn valued(arguments: Arguments, values: &[&Operand]) -> Arguments {
     let with_type =
         |arguments: Arguments, value: &&Operand| arguments.operand(value).int(code(value.dtype).unwrap_or_default());
@@ -165,7 +165,7 @@ fn forward(queue: &mut Queue<'_>, kernel: &BatchNorm) -> Result<(), Refusal> {
     plan.launch(queue, ["batch_norm_joined_wide", "batch_norm_joined_single"], grid, arguments.at(parts))
 }
 
-/// Room for what is known of the parts of `grid`.
+/// Scratch for the results of the parts of `grid`.
 pub(super) fn room(queue: &mut Queue<'_>, grid: Grid) -> Result<Address, Refusal> {
     let [channels, parts, _] = grid.blocks;
     queue.scratch(channels as usize * parts as usize * PART_BYTES)
@@ -185,8 +185,8 @@ fn inference(queue: &mut Queue<'_>, kernel: &BatchNorm) -> Result<(), Refusal> {
     plan.launch(queue, names, plan.parts(queue), plan.shaped(arguments))
 }
 
-/// Goes backward through what was normalised by `[mean, deviation, …]`: reciprocal deviations, or running variances
-/// where there is an `eps`.
+/// Computes gradients through a normalisation with `[mean, deviation, …]`: reciprocal deviations, or running variances
+/// if `eps` is given.
 fn backward(
     queue: &mut Queue<'_>,
     kernel: &BatchNorm,

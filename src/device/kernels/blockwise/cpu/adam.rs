@@ -1,4 +1,4 @@
-//! AdamW of bitsandbytes, whose moments are in 8 bits.
+//! bitsandbytes' AdamW with 8-bit moments.
 
 use super::codes::Codes;
 use super::moment::{QuantizedMoment, RUNS};

@@ -1,12 +1,12 @@
-//! The values that codes stand for, and which of them is nearest to another.
+//! The values of codes, and the search for the nearest one.
 
 use crate::cpu::operand::View;
 use crate::cpu::real::Real;
 
-/// Values that ascend, by their codes.
+/// Ascending values, indexed by code.
 pub(super) struct Codes<R, const N: usize> {
     pub values: [R; N],
-    /// Half-way from the value before to each; of the first nothing is asked.
+    /// For each value, the middle between it and the previous one. The first element is unused.
     middles: [R; N],
 }
 
@@ -33,15 +33,15 @@ impl<R: Real, const N: usize> Codes<R, N> {
         self.values[usize::from(code)]
     }
 
-    /// The code of what is nearest to `x`; of two as near the lower one.
+    /// The code of the value nearest to `x`; ties go to the lower code.
     ///
-    /// Halves of a power of two need no branch: which half it is can't be foreseen.
+    /// Halving a power of two needs no branch, which could not be predicted.
     #[inline(always)]
     pub fn nearest(&self, x: R) -> u8 {
         const { assert!(N.is_power_of_two() && N <= 256) };
         let (mut low, mut half) = (0, N / 2);
         while half > 0 {
-            // No choice of two places: that would become a branch again.
+            // An addition, because a choice between two indices would be compiled to a branch.
             low += half * usize::from(x > self.middles[low + half]);
             half /= 2;
         }
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
     use crate::NF4;
 
-    /// Every value of f32 between two neighbours goes to the nearer one, as distances in f64 have it.
+    /// Every f32 value between two neighbours goes to the nearer one, as measured in f64.
     #[test]
     fn the_nearest_of_the_table_is_taken() {
         let codes = Codes::new(NF4);

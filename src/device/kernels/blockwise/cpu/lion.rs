@@ -1,4 +1,4 @@
-//! Lion of bitsandbytes, with a moment in 8 bits or in f32.
+//! bitsandbytes' Lion, with an 8-bit or f32 moment.
 
 use super::codes::Codes;
 use super::moment::{QuantizedMoment, RUNS};
@@ -27,7 +27,7 @@ pub(in crate::kernels::blockwise) fn update(
             LionMoment::Bytes(moment) => moment.codes::<R>(),
             LionMoment::Wide(_) => Codes::new([R::ZERO; 256]),
         };
-        // What is rounded to the type of the weights goes through their memory.
+        // Storing values and loading them again rounds them to the weights' type.
         let rounded = |start: usize, values: &mut [R]| {
             R::store(&p, start, values);
             R::load(&p, start, values);

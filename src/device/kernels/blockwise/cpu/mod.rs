@@ -1,4 +1,4 @@
-//! Values in 4 and in 8 bits, as bitsandbytes quantises them.
+//! 4-bit and 8-bit values, as bitsandbytes quantises them.
 
 pub(super) mod adam;
 mod codes;
@@ -13,14 +13,14 @@ use crate::cpu::operand::{Access, KernelResult, View, require};
 use crate::cpu::real::Real;
 use crate::{BYTES_RUN, DType, Magnitudes, NF4, NF4_RUN, Operand};
 
-/// Runs of one task.
+/// Runs in one task.
 const RUNS: usize = 64;
 /// Rows of a packed matrix that one task multiplies by.
 const ROWS: usize = 16;
-/// The place of zero, which stands for a run of zeros.
+/// The code of zero, which a run of zeros consists of.
 const ZERO: u8 = 7;
 
-/// What a run is multiplied by so that its largest magnitude becomes 1, and that magnitude.
+/// The factor that scales a run's largest magnitude to 1, and that magnitude.
 pub(super) fn normaliser<R: Real>(run: &[R]) -> (R, R) {
     let absmax = run.iter().fold(R::ZERO, |most, &x| most.maximum(if x < R::ZERO { -x } else { x }));
     (if absmax > R::ZERO { R::ONE / absmax } else { R::ZERO }, absmax)
@@ -96,7 +96,7 @@ pub(super) fn dequantize(
     Ok(())
 }
 
-/// One run.
+/// Quantises one run.
 #[inline(always)]
 fn unpack<R: Real>(codes: &Codes<R, 16>, bytes: &[u8], absmax: R, values: &mut [R]) {
     for (pair, &byte) in values.chunks_mut(2).zip(bytes) {
@@ -180,14 +180,14 @@ pub(super) struct PackedGemm {
     pub dst: Operand,
 }
 
-/// The magnitudes of a packed matrix, read.
+/// The loaded magnitudes of a packed matrix.
 enum ReadMagnitudes<'a> {
     Plain(View<'a>),
     Nested { bytes: View<'a>, codes: View<'a>, absmax: View<'a>, offset: f64 },
 }
 
 impl ReadMagnitudes<'_> {
-    /// That of one run.
+    /// The magnitude of one run.
     #[inline(always)]
     fn of<R: Real>(&self, run: usize) -> R {
         let one = |view: &View<'_>, place: usize| {

@@ -1,4 +1,4 @@
-//! A moment of a parameter in 8 bits, run by run.
+//! An 8-bit moment of a parameter, processed run by run.
 
 use super::codes::Codes;
 use super::{are_bytes, normaliser};
@@ -6,7 +6,7 @@ use crate::cpu::operand::{Access, KernelResult, View};
 use crate::cpu::real::Real;
 use crate::{BYTES_RUN, ByteMoment};
 
-/// Runs of one task.
+/// Runs in one task.
 pub(super) const RUNS: usize = 64;
 
 /// One moment of a parameter.
@@ -41,7 +41,7 @@ impl<'a> QuantizedMoment<'a> {
         R::store(&self.absmax, run, &[most]);
         for (byte, &x) in self.bytes.slice_mut::<u8>(run * BYTES_RUN, values.len()).iter_mut().zip(values) {
             let near = codes.nearest(x * factor);
-            // What is no zero does not become one from below.
+            // A negative value must not become zero.
             let crosses = keeps_sign && x < R::ZERO && codes.value(near) >= R::ZERO;
             *byte = if crosses { near.saturating_sub(1) } else { near };
         }

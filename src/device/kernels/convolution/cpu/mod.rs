@@ -1,6 +1,6 @@
-//! Convolutions as sums over runs of scratch: images are copied channel by channel, padded and taken apart by phases of
-//! the stride, so that the elements that one weight meets lie one behind the other. Where images are too small for
-//! that, windows are copied one by one instead.
+//! Convolutions as sums over runs of scratch: images are copied channel by channel, padded, and split into the phases
+//! of the stride, so that the elements that one weight multiplies are contiguous. If images are too small for that,
+//! windows are copied one by one instead.
 
 mod plan;
 mod planes;
@@ -18,7 +18,7 @@ use plan::{ColumnsPlan, Phases, Reach, Tile, WindowsPlan, WorkSplit};
 use planes::{Cut, gather, scatter, split};
 use products::{Combination, Correlation, LANES};
 
-/// Source, weight and result of a convolution, each perhaps a gradient, must fit its shape.
+/// Checks that source, weight and result of a convolution (or their gradients) match its shape.
 fn check(shape: &ConvShape, src: &Operand, weight: &Operand, dst: &Operand) -> KernelResult {
     require(shape.is_consistent(), || format!("windows, stride and padding don't make {shape:?}"))?;
     let lens = [shape.in_len(), shape.weight_len(), shape.out_len()];
@@ -28,7 +28,8 @@ fn check(shape: &ConvShape, src: &Operand, weight: &Operand, dst: &Operand) -> K
     })
 }
 
-/// Calls `compute` with images, weight and result in planes: with copies of some images at a time where channels lie last.
+/// Calls `compute` with images, weight and result as planes. For channels-last operands, it gets copies of some images
+/// at a time.
 fn in_planes(
     cores: &Cores,
     shape: &ConvShape,
@@ -59,7 +60,7 @@ fn in_planes(
     Ok(())
 }
 
-/// Those of source, weight and result.
+/// The sides of source, weight and result.
 const fn sides(shape: &ConvShape) -> [Sides; 3] {
     let window = shape.kernel * shape.kernel;
     [
@@ -69,12 +70,12 @@ const fn sides(shape: &ConvShape) -> [Sides; 3] {
     ]
 }
 
-/// `n` elements of scratch if `view` has to be converted to be computed with.
+/// The `n` elements of scratch needed to convert `view`, or 0 if it needs no conversion.
 fn conversion<R: Real>(view: &View<'_>) -> usize {
     if view.dtype() == R::DTYPE { 0 } else { view.len() }
 }
 
-/// All elements of `view`, converted into `buffer` if that has to be.
+/// All elements of `view`, converted into `buffer` if necessary.
 fn whole<'a, R: Real>(cores: &Cores, view: &'a View<'_>, buffer: &'a mut [R]) -> &'a [R] {
     if view.dtype() == R::DTYPE {
         return view.slice(0, view.len());
@@ -159,7 +160,7 @@ fn sum_windows<R: Real>(
     });
 }
 
-/// Copies what the windows of a tile reach.
+/// Copies the elements that the windows of a tile reach.
 #[inline(always)]
 fn load_windows<R: Real>(
     cores: &Cores,
@@ -188,11 +189,11 @@ fn load_windows<R: Real>(
     }
 }
 
-/// Stores the positions of a tile that count.
+/// Stores the valid positions of a tile.
 #[inline(always)]
 fn store_positions<R: Real>(shape: &ConvShape, plan: &WindowsPlan, tile: &Tile, out: &[R], dst: &View<'_>) {
     let grid = plan.grid;
-    // Rows that lie one behind the other go together.
+    // Contiguous rows are stored together.
     let (steps, each) = if grid.width == shape.out_width { (1, tile.rows) } else { (tile.rows, 1) };
     for (channel, out) in out.chunks_exact(grid.run).take(shape.out_channels).enumerate() {
         for image in 0..tile.images {
@@ -224,7 +225,7 @@ pub(super) fn backward_weight(
     real!(dtypes, correlate_pixels(cores, shape, from, to))
 }
 
-/// [`correlate`] where channels lie last: sums over some images are added to those over the images before.
+/// [`correlate`] for channels-last operands: sums over some images are added to those over the images before.
 fn correlate_pixels<R: Real>(
     cores: &Cores,
     shape: &ConvShape,
@@ -254,7 +255,7 @@ fn correlate_pixels<R: Real>(
     Ok(())
 }
 
-/// The gradient of the weight, or what is to be added to it.
+/// Computes the gradient of the weight, or a sum to be added to it.
 fn correlate<R: Real>(cores: &Cores, shape: &ConvShape, [grad, src]: [View<'_>; 2], dst: View<'_>, add: bool) {
     let parts = WorkSplit::new(shape);
     let plan = WindowsPlan::new(shape, parts.positions);
@@ -325,7 +326,7 @@ fn correlate<R: Real>(cores: &Cores, shape: &ConvShape, [grad, src]: [View<'_>; 
     });
 }
 
-/// What of an output's gradient a tile copies: positions that don't count are zero.
+/// The part of an output's gradient that a tile copies. Invalid positions are zero.
 fn positions(shape: &ConvShape, tile: &Tile) -> Cut {
     Cut {
         channels: shape.out_channels,
@@ -465,11 +466,11 @@ fn spread_phases<R: Real>(
     );
 }
 
-/// Puts the phases of each row together and stores it.
+/// Joins the phases of each row and stores the row.
 #[inline(always)]
 fn store_phases<R: Real>(shape: &ConvShape, plan: &Phases, tile: &Tile, out: &[R], line: &mut [R], dst: &View<'_>) {
     let (stride, grid) = (shape.stride, plan.grid);
-    // Rows that lie one behind the other go together.
+    // Contiguous rows are stored together.
     let at_once = stride == 1 && grid.width == shape.in_width && shape.padding == 0;
     for image in 0..tile.images {
         for channel in 0..shape.in_channels {
@@ -488,7 +489,7 @@ fn store_phases<R: Real>(shape: &ConvShape, plan: &Phases, tile: &Tile, out: &[R
                 if a >= shape.kernel {
                     line.fill(R::ZERO);
                 }
-                // Windows shorter than the stride leave elements between them at zero.
+                // If windows are shorter than the stride, the elements between them stay zero.
                 for b in (0..stride).filter(|_| a < shape.kernel).take(shape.kernel) {
                     let phase = ((a * stride + b) * shape.in_channels + channel) * grid.run;
                     // The first position is before the image for phases below padding % stride.

@@ -1,37 +1,37 @@
-//! How a convolution is cut into tiles and how the elements of a tile are reached. Decided by the shape alone, so that
-//! results do not depend on the number of threads.
+//! How a convolution is divided into tiles, and how the elements of a tile are accessed. Only the shape decides this,
+//! so that results do not depend on the number of threads.
 
 use super::planes::{Cut, PlaneGrid};
 use super::products::{LANES, ROWS, Term};
 use crate::ConvShape;
 
-/// Multiplications of one core in a nanosecond.
+/// Multiplications per nanosecond of one core.
 const PRODUCTS_PER_NANO: usize = 30;
-/// Elements of scratch of one tile, unless one row of one image needs more: about half of a second-level cache.
+/// Elements of scratch per tile, unless one row of one image needs more: about half of a second-level cache.
 const TILE: usize = 64 * 1024;
-/// Work in nanoseconds below which a kernel is not cut further.
+/// Work in nanoseconds below which a kernel is not divided further.
 const WORTH_CUTTING: usize = 25_000;
-/// Tiles that a kernel is cut into for the sake of cores.
+/// The most tiles into which a kernel is divided to use more cores.
 const MOST_CUTS: usize = 16;
-/// Elements that windows of one image may take for [`Reach::Gathered`].
+/// The most elements that windows of one image may take for [`Reach::Gathered`].
 const GATHERED: usize = 1024 * 1024;
 
-/// Tiles that `nanos` of work are worth cutting into.
+/// The number of tiles that is worth it for `nanos` of work.
 fn worth(nanos: usize) -> usize {
     (nanos / WORTH_CUTTING).clamp(1, MOST_CUTS)
 }
 
-/// How a term of a sum reaches the elements that it multiplies.
+/// How a term of a sum accesses the elements that it multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
-    /// At an offset in a padded copy of the images, taken apart by phases of the stride. Positions between rows and
-    /// images are summed too, and dropped.
+    /// At an offset in a padded copy of the images, split into the phases of the stride. Positions between rows and
+    /// images are also summed, and then dropped.
     Shifted,
-    /// In windows copied one by one. Nothing is summed in vain, which pays where images are small.
+    /// In windows copied one by one. No sum is wasted, which pays off if images are small.
     Gathered,
 }
 
-/// A part of the images: some of them whole, or rows of one.
+/// A part of the images: several whole images, or some rows of one.
 #[derive(Clone, Copy)]
 pub(super) struct Tile {
     pub(super) first_image: usize,
@@ -50,8 +50,8 @@ pub(super) struct Tiling {
 }
 
 impl Tiling {
-    /// Tiles of `batch` images of `rows` rows: at most `room(images, rows)` elements of scratch where that is
-    /// possible, and at least `cuts` of them.
+    /// Tiles of `batch` images of `rows` rows: at least `cuts` of them, with at most `room(images, rows)` elements of
+    /// scratch if possible.
     fn new(batch: usize, rows: usize, cuts: usize, room: impl Fn(usize, usize) -> usize) -> Self {
         let (mut images_each, mut rows_each) = (batch.div_ceil(cuts), rows);
         while images_each > 1 && room(images_each, rows_each) > TILE {
@@ -82,7 +82,7 @@ impl Tiling {
     }
 }
 
-/// The plan of a convolution's windows: of its forward pass and of its weight's gradient.
+/// The plan for a convolution's windows, used by its forward pass and its weight's gradient.
 pub(super) struct WindowsPlan {
     pub(super) reach: Reach,
     pub(super) tiling: Tiling,
@@ -92,20 +92,20 @@ pub(super) struct WindowsPlan {
     pub(super) terms: Vec<Term>,
     /// Elements of a tile's source in scratch.
     pub(super) source_len: usize,
-    /// Nanoseconds of one core for all of it.
+    /// Estimated nanoseconds of all work on one core.
     pub(super) nanos: usize,
 }
 
-/// Phases of the stride in one dimension that windows reach.
+/// The number of phases of the stride that windows reach, in one dimension.
 const fn phases(shape: &ConvShape) -> usize {
     if shape.stride < shape.kernel { shape.stride } else { shape.kernel }
 }
 
 impl WindowsPlan {
-    /// At most `cuts` tiles for the sake of cores.
+    /// A plan with at most `cuts` tiles for the sake of using more cores.
     pub(super) fn new(shape: &ConvShape, cuts: usize) -> Self {
         let &ConvShape { batch, in_channels, out_channels, out_height, out_width, kernel, stride, .. } = shape;
-        // Elements beside the positions that windows reach, in rows and columns of the phases.
+        // Elements beyond the positions that windows reach, in rows and columns of the phases.
         let beyond = (kernel - 1) / stride;
         let phases = phases(shape);
         let planes = in_channels * phases * phases;
@@ -142,12 +142,12 @@ impl WindowsPlan {
         Self { reach, tiling, grid, terms, source_len, nanos }
     }
 
-    /// Positions of a tile that are summed: up to the last one that counts, whole vectors.
+    /// Summed positions of a tile: up to the last valid one, rounded up to whole vectors.
     pub(super) fn cols(&self, tile: &Tile, width: usize) -> usize {
         (self.grid.at(tile.images - 1, tile.rows - 1) + width).next_multiple_of(LANES)
     }
 
-    /// What of the source a tile copies, and the grid that it goes to.
+    /// The part of the source that a tile copies, and its destination grid.
     pub(super) fn source(&self, shape: &ConvShape, tile: &Tile) -> (Cut, PlaneGrid) {
         let (stride, phases, grid) = match self.reach {
             Reach::Shifted => (shape.stride, phases(shape), self.grid),
@@ -168,14 +168,14 @@ impl WindowsPlan {
         (cut, grid)
     }
 
-    /// The padded images of which [`Reach::Gathered`] takes the windows.
+    /// The padded images from which [`Reach::Gathered`] copies windows.
     pub(super) fn inside(&self, shape: &ConvShape) -> PlaneGrid {
         let reach = |n| (n - 1) * shape.stride + shape.kernel;
         PlaneGrid::new(self.grid.images, reach(self.tiling.rows_each), reach(shape.out_width))
     }
 }
 
-/// How the work on a weight's gradient is shared: by positions, whose sums are added at the end, or by channels.
+/// How the work on a weight's gradient is divided: by positions, whose sums are added at the end, or by channels.
 pub(super) struct WorkSplit {
     pub(super) positions: usize,
     /// Groups of channels of the output.
@@ -185,30 +185,30 @@ pub(super) struct WorkSplit {
 
 impl WorkSplit {
     pub(super) fn new(shape: &ConvShape) -> Self {
-        /// Positions whose sums are worth adding to others.
+        /// The least number of positions for which a separate sum is worth it.
         const POSITIONS: usize = 256;
-        /// Sums that all parts may hold.
+        /// The most sums that all parts may hold.
         const SUMS: usize = 4 * 1024 * 1024;
         let worth = worth(shape.products() / PRODUCTS_PER_NANO).min(8);
         let most = (shape.batch * shape.out_area() / POSITIONS).min(SUMS / shape.weight_len());
         if most >= 2 {
             return Self { positions: worth.min(most), channels: 1, channels_each: shape.out_channels };
         }
-        // Each group copies the source again: few, and of whole blocks of rows.
+        // Each group copies the source again, so there are few groups, each of whole blocks of rows.
         let channels_each = shape.out_channels.div_ceil(worth.min(4)).next_multiple_of(ROWS);
         Self { positions: 1, channels: shape.out_channels.div_ceil(channels_each), channels_each }
     }
 }
 
-/// The plan of an input's gradient, phase by phase of the stride: within a phase each element is a sum over the same
-/// part of the window.
+/// The plan for an input's gradient, one phase of the stride after another: within a phase, each element is a sum over
+/// the same part of the window.
 pub(super) struct Phases {
     pub(super) tiling: Tiling,
-    /// Positions of a tile in scratch; rows and columns of the gradient with `beyond` zeros before them.
+    /// Positions of a tile in scratch: rows and columns of the gradient, preceded by `beyond` zeros.
     pub(super) grid: PlaneGrid,
     /// (stride, stride) lists of terms.
     pub(super) terms: Vec<Vec<Term>>,
-    /// Rows and columns of the gradient that one position reaches back over.
+    /// The number of gradient rows and columns before its own that a position uses.
     pub(super) beyond: usize,
     /// First row and column of positions: (0 + padding) / stride.
     pub(super) origin: usize,
@@ -257,7 +257,7 @@ impl Phases {
         Self { tiling, grid, terms, beyond, origin: shape.padding / stride, source_len, nanos }
     }
 
-    /// What of the gradient a tile copies.
+    /// The part of the gradient that a tile copies.
     pub(super) fn source(&self, shape: &ConvShape, tile: &Tile) -> Cut {
         let first = |at: usize| at.cast_signed() - self.beyond.cast_signed();
         Cut {
@@ -282,7 +282,7 @@ fn phases_nanos(shape: &ConvShape) -> usize {
     products + shape.batch * (shape.out_channels * area + shape.in_channels * shape.in_area()) / 2
 }
 
-/// The plan of an input's gradient as windows that are summed first and added up then.
+/// The plan for an input's gradient that computes windows first and then adds them up.
 pub(super) struct ColumnsPlan {
     pub(super) tiling: Tiling,
     pub(super) grid: PlaneGrid,
@@ -291,7 +291,7 @@ pub(super) struct ColumnsPlan {
 }
 
 impl ColumnsPlan {
-    /// `None` where [`Phases`] are the better plan.
+    /// `None` if [`Phases`] is the better plan.
     pub(super) fn if_better(shape: &ConvShape) -> Option<Self> {
         let &ConvShape { batch, out_channels, out_height, out_width, .. } = shape;
         let columns = batch * shape.window() * shape.out_area();
@@ -299,7 +299,7 @@ impl ColumnsPlan {
         if nanos >= phases_nanos(shape) || shape.window() * shape.out_area() > GATHERED {
             return None;
         }
-        // Whole images only: windows of different rows overlap.
+        // Only whole images, because windows of different rows overlap.
         let room = |images, _| (shape.window() + out_channels) * images * shape.out_area();
         let mut tiling = Tiling::new(batch, 1, worth(nanos), room);
         (tiling.rows, tiling.rows_each) = (out_height, out_height);

@@ -1,5 +1,5 @@
-//! Copies between images in device memory and the scratch in which convolutions sum: channel by channel, the images of
-//! a tile one behind the other, so that one run of elements goes through rows and images alike.
+//! Copies between images in device memory and the scratch in which convolutions sum: channel by channel, with the
+//! images of a tile one after another, so that one run of elements spans rows and images alike.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ pub(super) struct PlaneGrid {
     pub(super) images: usize,
     pub(super) height: usize,
     pub(super) width: usize,
-    /// Elements from one channel to the next: all of these, in whole vectors.
+    /// Elements from one channel to the next: all of a channel's elements, in whole vectors.
     pub(super) run: usize,
 }
 
@@ -31,27 +31,27 @@ impl PlaneGrid {
     }
 }
 
-/// Which part of an array of images goes into a [`PlaneGrid`]: its element (y, x) of phase (a, b) is the array's at row
-/// `top + y·stride + a` and column `left + x·stride + b`, and zero outside.
+/// The part of an array of images that goes into a [`PlaneGrid`]. Element (y, x) of phase (a, b) is the array's element
+/// at row `top + y·stride + a` and column `left + x·stride + b`, or zero outside.
 #[derive(Clone)]
 pub(super) struct Cut {
     pub(super) channels: usize,
     pub(super) height: usize,
     pub(super) width: usize,
     pub(super) first_image: usize,
-    /// Images that there are; those behind them in the grid are zero.
+    /// The number of existing images; further images in the grid are zero.
     pub(super) images: usize,
-    /// Rows of the array that count.
+    /// The valid rows of the array.
     pub(super) rows: Range<usize>,
     pub(super) top: isize,
     pub(super) left: isize,
     pub(super) stride: usize,
-    /// Phases of each dimension, at most `stride`.
+    /// The number of phases in each dimension, at most `stride`.
     pub(super) phases: usize,
 }
 
 impl Cut {
-    /// The rows that go into the grid, where they go there as they are, one behind the other.
+    /// The rows that go into the grid, if they are copied unchanged and contiguously.
     fn whole_rows(&self, grid: PlaneGrid) -> Option<Range<usize>> {
         let top = usize::try_from(self.top).ok()?;
         let end = self.rows.end.min(top + grid.height);
@@ -72,8 +72,8 @@ fn copy_rows<R: Real>(from: &View<'_>, cut: &Cut, rows: Range<usize>, grid: Plan
     }
 }
 
-/// Copies `cut` of `from` to `to`, (channels, phases, phases, images, height, width) of `grid`. `line` is scratch of a
-/// row of the array.
+/// Copies `cut` of `from` to `to`, (channels, phases, phases, images, height, width) of `grid`. `line` is scratch for
+/// one row of the array.
 #[inline(always)]
 pub(super) fn split<R: Real>(from: &View<'_>, cut: &Cut, grid: PlaneGrid, line: &mut [R], to: &mut [R]) {
     let (stride, phases) = (cut.stride, cut.phases);
@@ -106,8 +106,8 @@ pub(super) fn split<R: Real>(from: &View<'_>, cut: &Cut, grid: PlaneGrid, line: 
     }
 }
 
-/// Writes the windows of `padded` (channels of `inside`, phase by phase with none left out) as columns: `to` is
-/// (in_channels · kernel²) channels of `grid`.
+/// Writes the windows of `padded` (channels of `inside`, with all phases) as columns: `to` is (in_channels · kernel²)
+/// channels of `grid`.
 #[inline(always)]
 pub(super) fn gather<R: Real>(shape: &ConvShape, padded: &[R], inside: PlaneGrid, grid: PlaneGrid, to: &mut [R]) {
     let &ConvShape { kernel, stride, .. } = shape;
@@ -123,8 +123,8 @@ pub(super) fn gather<R: Real>(shape: &ConvShape, padded: &[R], inside: PlaneGrid
     }
 }
 
-/// Makes `plane` the sum of the columns of one image and one channel (kernel² of them, `run` apart), each element where
-/// [`gather`] would take it from.
+/// Sets `plane` to the sum of the columns of one image and one channel (kernel² of them, `run` apart). Each element is
+/// added where [`gather`] would read it.
 #[inline(always)]
 pub(super) fn scatter<R: Real>(shape: &ConvShape, columns: &[R], run: usize, plane: &mut [R]) {
     let &ConvShape { kernel, stride, padding, .. } = shape;

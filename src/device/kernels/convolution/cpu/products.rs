@@ -1,23 +1,23 @@
-//! The two sums that convolutions are made of, in registers: weighted sums of shifted runs ([`Combination`]) and dot
-//! products of runs with shifted runs ([`Correlation`]). Neither copies nor packs its operands.
+//! The two kinds of sums in convolutions, computed in registers: weighted sums of shifted runs ([`Combination`]), and
+//! dot products of runs with shifted runs ([`Correlation`]). Neither copies nor packs its operands.
 #![allow(unsafe_code)]
 
 use crate::cpu::real::Real;
 
-/// Runs are whole multiples of this many elements, a multiple of every vector's.
+/// Runs are multiples of this many elements, which is a multiple of every vector's length.
 pub(super) const LANES: usize = 8;
 
-/// Rows of the result that are summed at once.
+/// Rows of the result that are summed at the same time.
 pub(super) const ROWS: usize = 4;
-/// Vectors of each of them: with [`ROWS`], twelve sums, which hides the latency of a multiplication.
+/// Vectors per row: with [`ROWS`], twelve sums, which hides the latency of a multiplication.
 const VECTORS: usize = 3;
-/// Terms that are summed before moving on, so that what they read stays in the first-level cache.
+/// Terms that are summed before moving on, so that their sources stay in the first-level cache.
 const TERMS: usize = 256;
 
 /// One term of a weighted sum of runs.
 #[derive(Clone, Copy)]
 pub(super) struct Term {
-    /// Where the factors of the first row are; those of the next ones follow at the rows' stride.
+    /// Index of the first row's factor; the following rows' factors are `row_stride` apart.
     pub(super) weight: usize,
     /// Where the run starts.
     pub(super) source: usize,
@@ -27,7 +27,7 @@ pub(super) struct Term {
 /// q below `cols`.
 pub(super) struct Combination<'a, R> {
     pub(super) rows: usize,
-    /// Whole [`LANES`].
+    /// A multiple of [`LANES`].
     pub(super) cols: usize,
     pub(super) terms: &'a [Term],
     pub(super) weight: &'a [R],
@@ -70,8 +70,8 @@ impl<R: Real> pulp::WithSimd for Combination<'_, R> {
                         out: self.out[row * out_stride + col..].as_mut_ptr(),
                         out_stride,
                     };
-                    // SAFETY: the block's rows and columns are below `rows` and `cols`, for which the assertions above
-                    // say that everything it reaches is inside the slices.
+                    // SAFETY: the block's rows and columns are below `rows` and `cols`, and the assertions above ensure
+                    // that for those everything it reaches is inside the slices.
                     unsafe {
                         match (rows - row, vectors) {
                             (1, VECTORS) => block.sum::<S, 1, VECTORS>(simd),
@@ -95,7 +95,7 @@ impl<R: Real> pulp::WithSimd for Combination<'_, R> {
     }
 }
 
-/// A part of a [`Combination`] that fits in registers.
+/// A part of a [`Combination`] that fits into registers.
 struct RegisterBlock<'a, R> {
     terms: &'a [Term],
     weight: *const R,
@@ -116,13 +116,13 @@ impl<R: Real> RegisterBlock<'_, R> {
         let lanes = size_of::<R::Vector<S>>() / size_of::<R>();
         let mut sums = [[R::splat(simd, R::ZERO); N]; M];
         for term in self.terms {
-            // SAFETY: the caller's; vectors are read without alignment.
+            // SAFETY: guaranteed by the caller; vectors are read without alignment.
             let run: [R::Vector<S>; N] = std::array::from_fn(
                 #[inline(always)]
                 |j| unsafe { vector::<R, S>(self.source.add(term.source + j * lanes)) },
             );
             for (i, sums) in sums.iter_mut().enumerate() {
-                // SAFETY: the caller's.
+                // SAFETY: guaranteed by the caller.
                 let factor = R::splat(simd, unsafe { *self.weight.add(term.weight + i * self.row_stride) });
                 for (sum, &x) in sums.iter_mut().zip(&run) {
                     *sum = R::multiply_add(simd, factor, x, *sum);
@@ -132,7 +132,7 @@ impl<R: Real> RegisterBlock<'_, R> {
         let one = R::splat(simd, R::ONE);
         for (i, sums) in sums.iter().enumerate() {
             for (j, &sum) in sums.iter().enumerate() {
-                // SAFETY: the caller's.
+                // SAFETY: guaranteed by the caller.
                 unsafe {
                     let out = self.out.add(i * self.out_stride + j * lanes);
                     let total = R::multiply_add(simd, one, sum, vector::<R, S>(out));
@@ -149,20 +149,20 @@ impl<R: Real> RegisterBlock<'_, R> {
 /// All of its elements are valid.
 #[inline(always)]
 unsafe fn vector<R: Real, S: pulp::Simd>(from: *const R) -> R::Vector<S> {
-    // SAFETY: the caller's; vectors are plain numbers.
+    // SAFETY: guaranteed by the caller; vectors are plain numbers.
     unsafe { from.cast::<R::Vector<S>>().read_unaligned() }
 }
 
 /// `out[r, t] += Σ_q left[r, q] · source[offsets[t] + q]` over q below `len`.
 pub(super) struct Correlation<'a, R> {
     pub(super) rows: usize,
-    /// Elements of each dot product, whole [`LANES`].
+    /// Elements in each dot product, a multiple of [`LANES`].
     pub(super) len: usize,
     pub(super) left: &'a [R],
     /// Elements from one row of `left` to the next.
     pub(super) left_stride: usize,
     pub(super) source: &'a [R],
-    /// Where the source's runs start.
+    /// The starts of the source's runs.
     pub(super) terms: &'a [Term],
     /// Rows × terms.
     pub(super) out: &'a mut [R],
@@ -195,7 +195,7 @@ impl<R: Real> pulp::WithSimd for Correlation<'_, R> {
                     out: &mut self.out[row * terms.len() + first..],
                     out_stride: terms.len(),
                 };
-                // SAFETY: the rows and terms are those that the assertions above are about.
+                // SAFETY: the assertions above cover these rows and terms.
                 unsafe {
                     match (rows - row, some.len()) {
                         (1, VECTORS) => dots.add::<S, 1, VECTORS>(simd),
@@ -217,7 +217,7 @@ impl<R: Real> pulp::WithSimd for Correlation<'_, R> {
     }
 }
 
-/// A part of a [`Correlation`] that fits in registers.
+/// A part of a [`Correlation`] that fits into registers.
 struct Dots<'a, R> {
     left: *const R,
     left_stride: usize,
@@ -242,13 +242,13 @@ impl<R: Real> Dots<'_, R> {
         );
         let mut sums = [[R::splat(simd, R::ZERO); N]; M];
         for at in (0..self.len).step_by(lanes) {
-            // SAFETY: the caller's; vectors are read without alignment.
+            // SAFETY: guaranteed by the caller; vectors are read without alignment.
             let runs: [R::Vector<S>; N] = std::array::from_fn(
                 #[inline(always)]
                 |j| unsafe { vector::<R, S>(self.source.add(starts[j] + at)) },
             );
             for (i, sums) in sums.iter_mut().enumerate() {
-                // SAFETY: the caller's.
+                // SAFETY: guaranteed by the caller.
                 let left = unsafe { vector::<R, S>(self.left.add(i * self.left_stride + at)) };
                 for (sum, &run) in sums.iter_mut().zip(&runs) {
                     *sum = R::multiply_add(simd, left, run, *sum);

@@ -1,4 +1,4 @@
-//! Chooses how a convolution is computed, and has it computed so.
+//! Chooses the form in which a convolution is computed, and computes it.
 
 use std::rc::Rc;
 use std::time::Instant;
@@ -11,16 +11,17 @@ use crate::cuda::dnn::{ConvolutionCall, ConvolutionKey, ExecutionPlan};
 use crate::cuda::gpu::Gpu;
 use crate::cuda::queue::{Queue, Refusal};
 
-/// Engines of cuDNN that are timed, and of those for the turned convolution.
+/// The number of cuDNN's engines that are timed; the same number again for the turned convolution.
 const ENGINES: usize = 10;
 const TURNED: usize = 4;
-/// Those that are timed however long it takes, for the first shapes, whose trials load libraries, and for all others.
+/// Engines that are timed regardless of the time: for the first shapes, whose trials load libraries, and for all
+/// others.
 const LEAST_ENGINES: [usize; 2] = [4, 2];
 const FIRST_SHAPES: usize = 4;
-/// An own variable: only forms are taken whose name begins so, to test them.
+/// vramlab's environment variable: only forms whose name starts with its value are used, to test them.
 const VARIABLE: &str = "VRAMLAB_CONVOLUTION";
 
-/// Computes one product of a convolution; false where own kernels must.
+/// Computes one product of a convolution; false if own kernels must compute it.
 pub(super) fn convolve(queue: &mut Queue<'_>, convolution: &ConvolutionCall<'_>) -> Result<bool, Refusal> {
     let tf32 = queue.gpu.precision.convolutions_in_tf32;
     let Some(key) = ConvolutionKey::of(convolution, tf32) else { return Ok(false) };
@@ -34,7 +35,7 @@ pub(super) fn convolve(queue: &mut Queue<'_>, convolution: &ConvolutionCall<'_>)
     };
     match form.run(queue, convolution, tf32) {
         Err(Refusal::Driver(failure)) if failure.lost() => Err(failure.into()),
-        // Out of memory: tiles get along with less.
+        // Out of memory: tiles need less.
         Err(Refusal::Driver(_)) => Ok(false),
         Err(refusal) => {
             let convolutions = &mut queue.gpu.convolutions;
@@ -46,7 +47,7 @@ pub(super) fn convolve(queue: &mut Queue<'_>, convolution: &ConvolutionCall<'_>)
     }
 }
 
-/// What an earlier run has chosen, or the fastest. Computing a convolution several times changes nothing.
+/// The choice of an earlier run, or the fastest form. Computing a convolution several times changes nothing.
 fn choose(queue: &mut Queue<'_>, key: &ConvolutionKey, convolution: &ConvolutionCall<'_>) -> Result<Form, Refusal> {
     let wanted = std::env::var(VARIABLE).ok().filter(|wanted| !wanted.is_empty());
     let known = if wanted.is_none() { choices(queue.gpu).get(key) } else { None };
@@ -63,7 +64,7 @@ fn choose(queue: &mut Queue<'_>, key: &ConvolutionKey, convolution: &Convolution
     if !trial.is_negligible() {
         trial.engines(queue, convolution, engines.as_mut(), ENGINES - 1, Form::Engine)?;
     }
-    // The library's engines for 16 bits are good: trials would only take time.
+    // The library's engines for 16 bits are good, so trials of other forms would only take time.
     if trial.best.is_none() || (key.dtype == DType::F32 && !trial.is_negligible()) {
         let mut turned = key.turned().and_then(|turned| queue.gpu.dnn.engines(&turned));
         (trial.begun, trial.engines) = (Instant::now(), 0);
@@ -84,7 +85,7 @@ fn choose(queue: &mut Queue<'_>, key: &ConvolutionKey, convolution: &Convolution
     Ok(form)
 }
 
-/// Choices of the device and its libraries, read where they are first asked for.
+/// Choices for the device and its libraries, read when they are first needed.
 fn choices(gpu: &mut Gpu) -> &mut Choices<4> {
     let Gpu { convolutions, dnn, blas, properties, .. } = gpu;
     convolutions.choices.get_or_insert_with(|| {
@@ -93,7 +94,7 @@ fn choices(gpu: &mut Gpu) -> &mut Choices<4> {
     })
 }
 
-/// The form of a choice that was written down; `None` where there is none any more.
+/// The form of a stored choice; `None` if it no longer exists.
 fn recall(queue: &mut Queue<'_>, key: &ConvolutionKey, [kind, tag, ..]: [u64; 4]) -> Option<Form> {
     match kind {
         1 => plan(queue, key, tag).map(Form::Engine),

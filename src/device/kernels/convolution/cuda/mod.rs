@@ -1,6 +1,7 @@
-//! Convolutions by the fastest way there is, own products in tiles where there is no other. cuDNN's heuristics don't look for
-//! engines that repeat bit for bit and do not round, so for every shape several of its engines, and products of matrices, are
-//! timed once; what was the fastest is remembered on disk, so that a run can be repeated.
+//! Convolutions in the fastest available form, or as vramlab's own products in tiles if there is no other. cuDNN's
+//! heuristics don't look for engines that repeat bit for bit and do not round. So for every shape, several of its
+//! engines and some products of matrices are timed once, and the fastest is stored on disk, so that a run can be
+//! repeated.
 
 mod convolve;
 mod run;
@@ -18,11 +19,11 @@ use vramlab_allocator::units::Address;
 const THREADS: u32 = 256;
 /// Rows and columns of results that one block computes.
 const TILE: usize = 64;
-/// Factors that go through shared memory at once.
+/// Factors that are in shared memory at the same time.
 const DEPTH: usize = 16;
-/// The least depth that is worth a block of its own.
+/// The least depth that is worth a separate block.
 const LEAST_DEPTH: usize = 256;
-/// Elements of scratch that parts of the depth may take.
+/// The most elements of scratch for parts of the depth.
 const PARTS_LIMIT: usize = 64 << 20;
 
 /// Launches a kernel of this family.
@@ -54,7 +55,7 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Convolution) -> Result<(), 
     }
 }
 
-/// Rows, columns and depth of the product of matrices that a convolution is.
+/// Rows, columns and depth of the matrix product that is equivalent to a convolution.
 fn product(role: Role, shape: &ConvShape) -> [usize; 3] {
     let window = shape.kernel * shape.kernel;
     match role {
@@ -64,7 +65,7 @@ fn product(role: Role, shape: &ConvShape) -> [usize; 3] {
     }
 }
 
-/// In how many parts the depth is taken, and the factors of each: as many as keep the device busy.
+/// The number of parts into which the depth is divided, enough to keep the device busy, and the factors in each.
 fn split([rows, columns, depth]: [usize; 3], multiprocessors: u32) -> (usize, usize) {
     let tiles = rows.div_ceil(TILE) * columns.div_ceil(TILE);
     let wanted = (2 * multiprocessors as usize).div_ceil(tiles);
@@ -86,7 +87,7 @@ fn launch_own(
     };
     let sides = product(role, shape);
     let geometry = geometry(shape);
-    // The kernels count in 32 bits, with some room for what lies beyond the edges.
+    // The kernels count in 32 bits, with some margin for indices beyond the edges.
     const LIMIT: usize = 1 << 31;
     let [rows, columns, _] = sides;
     if sides.iter().chain(&geometry).any(|&n| n >= LIMIT - TILE) || rows.div_ceil(TILE) > usize::from(u16::MAX) {
@@ -116,7 +117,7 @@ fn add_bias(
     bias: &Operand,
     kernel: &Convolution,
 ) -> Result<(), Refusal> {
-    // Elements of a channel that follow each other.
+    // Contiguous elements of a channel.
     let run = if shape.layout == ImageLayout::ChannelsLast { 1 } else { shape.out_area() };
     let (Ok(channels), Ok(area), true) =
         (u32::try_from(shape.out_channels), u32::try_from(run), u32::try_from(dst.len).is_ok())

@@ -1,4 +1,4 @@
-//! Queues a convolution in the form that was chosen.
+//! Queues a convolution in its chosen form.
 
 use crate::cuda::blas::Multiplication;
 use crate::cuda::convolution::{Form, Products, ScratchOrder, Task};
@@ -11,11 +11,11 @@ use crate::{DType, MatrixView, Operand};
 use vramlab_allocator::units::Address;
 
 const THREADS: usize = 256;
-/// Channels that one thread takes from the source to the columns, or back.
+/// Channels that one thread copies from the source to the columns, or back.
 const CHANNELS: usize = 4;
 
 impl Form {
-    /// Queues it; false where it is the own kernels' turn.
+    /// Queues the convolution; false if own kernels must compute it.
     pub fn run(&self, queue: &mut Queue<'_>, convolution: &ConvolutionCall<'_>, tf32: bool) -> Result<bool, Refusal> {
         match self {
             Self::Engine(plan) => {
@@ -34,7 +34,7 @@ impl Form {
     }
 }
 
-/// The gradient of the source by an engine for the turned convolution.
+/// Computes the source's gradient by an engine for the turned convolution.
 fn run_turned(queue: &mut Queue<'_>, convolution: &ConvolutionCall<'_>, plan: &ExecutionPlan) -> Result<(), Refusal> {
     let ConvolutionCall { shape, src, weight, dst, .. } = convolution;
     let bytes = plan.workspace().next_multiple_of(256);
@@ -48,7 +48,7 @@ fn run_turned(queue: &mut Queue<'_>, convolution: &ConvolutionCall<'_>, plan: &E
 }
 
 impl Products {
-    /// Queues it.
+    /// Queues the convolution.
     fn run(self, queue: &mut Queue<'_>, convolution: &ConvolutionCall<'_>, tf32: bool) -> Result<(), Refusal> {
         let &ConvolutionCall { role, shape, src, weight, dst } = convolution;
         let task = Task { role, shape: *shape, dtype: src.dtype };
@@ -71,7 +71,7 @@ impl Products {
     }
 }
 
-/// Where areas of scratch are, those that there are.
+/// The addresses of the areas of scratch that are used.
 #[derive(Clone, Copy)]
 struct ScratchAreas {
     columns: Option<Address>,
@@ -80,7 +80,7 @@ struct ScratchAreas {
     workspace: Address,
 }
 
-/// One convolution as it is queued.
+/// A convolution while it is queued.
 struct QueuedConvolution<'q, 'g> {
     queue: &'q mut Queue<'g>,
     products: Products,
@@ -93,13 +93,13 @@ struct QueuedConvolution<'q, 'g> {
 }
 
 impl QueuedConvolution<'_, '_> {
-    /// The images from `first` on, `count` of them.
+    /// Queues `count` images, starting at image `first`.
     fn group(&mut self, group: usize, first: usize, count: usize) -> Result<(), Refusal> {
         let Self { task, src, weight, dst, scratch, .. } = *self;
         let (window, places, channels) = (task.window(), task.places(), task.channels());
         let source = element(&src, first * task.shape.in_channels * task.shape.in_area());
         let output = element(&dst, first * channels * places);
-        // Of the products: matrices, and columns of each.
+        // The number of products, and the columns of each.
         let (batch, width) = match self.products.order {
             ScratchOrder::ByImage => (count, places),
             ScratchOrder::Folded => (1, count * places),
@@ -158,7 +158,7 @@ impl QueuedConvolution<'_, '_> {
         }
     }
 
-    /// Writes down the columns of images, unless they lie there already.
+    /// Writes the columns of images, unless they are there already.
     fn columns_of(&mut self, source: Address, count: usize) -> Result<(), Refusal> {
         let Some(columns) = self.scratch.columns else { return Ok(()) };
         if self.task.direct() {
@@ -168,7 +168,7 @@ impl QueuedConvolution<'_, '_> {
         self.windows("conv2d_columns", source, columns, count, self.task.places())
     }
 
-    /// Adds columns up to images, unless they are those already.
+    /// Sums columns into images, unless they are the images.
     fn images_of(&mut self, source: Address, count: usize) -> Result<(), Refusal> {
         let Some(columns) = self.scratch.columns else { return Ok(()) };
         if self.task.direct() {
@@ -178,19 +178,19 @@ impl QueuedConvolution<'_, '_> {
         self.windows("conv2d_images", columns, source, count, self.task.shape.in_area())
     }
 
-    /// Takes the output's gradient channel by channel.
+    /// Copies the output's gradient, grouping it by channel.
     fn fold(&mut self, output: Address, count: usize) -> Result<(), Refusal> {
         let Some(folded) = self.scratch.folded else { return Ok(()) };
         self.exchange(output, folded, [count, self.task.channels()])
     }
 
-    /// Puts the output image by image.
+    /// Copies the output, grouping it by image.
     fn unfold(&mut self, output: Address, count: usize) -> Result<(), Refusal> {
         let Some(folded) = self.scratch.folded else { return Ok(()) };
         self.exchange(folded, output, [self.task.channels(), count])
     }
 
-    /// Copies rows of the output's places: `dst[j, i] = src[i, j]` for i and j below the `sides`.
+    /// Transposes rows of output positions: `dst[j, i] = src[i, j]` for i and j below the `sides`.
     fn exchange(&mut self, src: Address, dst: Address, [outer, inner]: [usize; 2]) -> Result<(), Refusal> {
         let places = self.task.places();
         Strided::Copy {
@@ -204,7 +204,8 @@ impl QueuedConvolution<'_, '_> {
         .on_cuda(self.queue)
     }
 
-    /// A kernel between the source's images and their columns, of which a thread takes one of `area` elements of an image.
+    /// Launches a kernel between the source's images and their columns; one thread handles one of `area` elements of an
+    /// image.
     fn windows(
         &mut self,
         name: &'static str,
@@ -231,7 +232,7 @@ impl QueuedConvolution<'_, '_> {
         self.queue.launch(name, &[dtype], grid, &mut arguments)
     }
 
-    /// Adds up the gradients of the weight, in a fixed order.
+    /// Sums the weight's gradients in a fixed order.
     fn add_parts(&mut self) -> Result<(), Refusal> {
         let Some(parts) = self.scratch.parts else { return Ok(()) };
         let count = self.products.parts(&self.task);
@@ -241,7 +242,7 @@ impl QueuedConvolution<'_, '_> {
     }
 }
 
-/// The address of the operand's element `index`.
+/// The address of element `index` of the operand.
 const fn element(operand: &Operand, index: usize) -> Address {
     Address(operand.address.0 + index as u64 * operand.dtype.size())
 }

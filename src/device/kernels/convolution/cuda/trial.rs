@@ -1,4 +1,4 @@
-//! Times the forms of a convolution against each other.
+//! Compares the forms of a convolution by time.
 
 use std::fmt;
 use std::rc::Rc;
@@ -9,19 +9,19 @@ use crate::cuda::dnn::{ConvolutionCall, Engines, ExecutionPlan};
 use crate::cuda::queue::{Queue, Refusal};
 use crate::cuda::stopwatch::Stopwatch;
 
-/// Milliseconds that are those of a launch: nothing is much faster.
+/// Milliseconds of a mere launch: no form can be much faster.
 const NEGLIGIBLE: f32 = 0.015;
-/// When trials of engines for one shape end.
+/// The time after which no further engines are tried for one shape.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// How much faster than the first another must be: less is noise.
+/// The share of the first form's time that another form may take to replace it. Smaller gains are noise.
 const MARGIN: f32 = 0.97;
 
-/// A time as it is written down.
+/// A time as stored on disk.
 #[derive(Clone, Copy)]
 pub(super) struct Nanoseconds(pub u64);
 
 impl Nanoseconds {
-    /// Of milliseconds.
+    /// Converts from milliseconds.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "times are short and not negative")]
     pub fn of(milliseconds: f32) -> Self {
         Self((f64::from(milliseconds) * 1e6) as u64)
@@ -35,20 +35,20 @@ impl fmt::Display for Nanoseconds {
     }
 }
 
-/// Forms of one convolution that are timed against each other.
+/// A comparison of forms of one convolution.
 pub(super) struct Trial {
     pub wanted: Option<String>,
     tf32: bool,
-    /// Engines that are timed however long it takes.
+    /// Engines that are timed regardless of the time.
     least: usize,
     stopwatch: Stopwatch,
     pub begun: Instant,
     pub engines: usize,
-    /// The fastest and its time.
+    /// The fastest form, and its time.
     pub best: Option<(Form, f32)>,
-    /// Time of the first.
+    /// Time of the first form.
     pub first: f32,
-    /// All that ran, with their times; what was refused, and why.
+    /// All forms that ran, with their times, and the refused forms, with the reasons.
     told: Vec<String>,
 }
 
@@ -67,17 +67,17 @@ impl Trial {
         })
     }
 
-    /// There is nothing to gain.
+    /// True if no form could be much faster.
     pub fn is_negligible(&self) -> bool {
         self.best.as_ref().is_some_and(|(_, best)| *best < NEGLIGIBLE)
     }
 
-    /// Forms of this name are of interest.
+    /// True if forms of this name are of interest.
     fn wants(&self, name: &str) -> bool {
         self.wanted.as_ref().is_none_or(|wanted| name.starts_with(wanted.as_str()))
     }
 
-    /// Times the next `count` engines, as `form` has it, as long as there is time.
+    /// Times the next `count` engines, converted by `form`, until the time limit.
     pub fn engines(
         &mut self,
         queue: &mut Queue<'_>,
@@ -86,7 +86,7 @@ impl Trial {
         count: usize,
         form: fn(Rc<ExecutionPlan>) -> Form,
     ) -> Result<(), Refusal> {
-        // Their names are known only when they have been set up.
+        // Engines' names are known only after they have been set up.
         let unwanted = self.wanted.as_ref().is_some_and(|wanted| !["engine", "turned"].contains(&wanted.as_str()));
         let Some(engines) = engines.filter(|_| !unwanted) else { return Ok(()) };
         for _ in 0..count {
@@ -115,7 +115,7 @@ impl Trial {
         if !self.wants(&name) {
             return Ok(());
         }
-        // The first is taken unless another is clearly faster.
+        // The first form is chosen unless another is clearly faster.
         let bar = self.best.as_ref().map_or(f32::INFINITY, |(_, best)| best.min(MARGIN * self.first));
         let (stream, tf32) = (queue.stream, self.tf32);
         match self.stopwatch.best(stream, bar, || form.run(queue, convolution, tf32).map(|_| ())) {

@@ -19,7 +19,7 @@ pub(in crate::kernels::elementwise) fn relu(
     dst: Operand,
 ) -> KernelResult {
     fn go<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>) {
-        // A NaN is neither below nor above zero, and stays one.
+        // NaN is neither below nor above zero, and stays NaN.
         map1::<R>(
             cores,
             src,
@@ -68,7 +68,7 @@ pub(in crate::kernels::elementwise) fn leaky_relu(
     slope: f32,
 ) -> KernelResult {
     fn go<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>, slope: f32) {
-        // The factor is chosen, not the product: that vectorises.
+        // The factor is selected, not the product, so that this vectorises.
         let slope = R::of(f64::from(slope));
         map1::<R>(
             cores,
@@ -94,7 +94,7 @@ pub(in crate::kernels::elementwise) fn leaky_relu_backward(
     slope: f32,
 ) -> KernelResult {
     fn go<R: Real>(cores: &Cores, operands: [View<'_>; 2], dst: View<'_>, slope: f32) {
-        // The factor is chosen, not the product: that vectorises.
+        // The factor is selected, not the product, so that this vectorises.
         let slope = R::of(f64::from(slope));
         map2::<R>(
             cores,

@@ -1,5 +1,5 @@
-//! Kernels that treat each element alone. They load a chunk of each operand before they store one, so that an
-//! output may be the same operand as an input.
+//! Element-wise kernels. They load a chunk of each operand before they store one, so that an output may be the same
+//! operand as an input.
 
 pub(super) mod activation;
 
@@ -56,7 +56,7 @@ pub(super) fn identity(cores: &Cores, mut access: Access<'_>, dst: Operand, cols
             |start, len, [values]: &mut [[R; CHUNK]; 1]| {
                 let values = &mut values[..len];
                 values.fill(R::ZERO);
-                // Elements of the diagonal are a row and one apart; rows beyond the last column have none.
+                // Diagonal elements are `cols + 1` apart; rows beyond the last column have none.
                 let mut at = start.next_multiple_of(cols + 1);
                 while at < start + len && at < cols * (cols + 1) {
                     values[at - start] = R::ONE;
@@ -72,7 +72,7 @@ pub(super) fn identity(cores: &Cores, mut access: Access<'_>, dst: Operand, cols
     Ok(())
 }
 
-/// What [`binary`] computes.
+/// The operation of [`binary`].
 #[derive(Clone, Copy)]
 pub(super) enum Binary {
     Add,
@@ -206,7 +206,7 @@ pub(super) fn add_scalar(
     real!([src.dtype, dst.dtype], go(cores, from, to, value));
     Ok(())
 }
-/// Rows of `cols` elements, each times a factor of its own.
+/// Multiplies each row of `cols` elements by its own factor.
 pub(super) fn mul_rows(cores: &Cores, mut access: Access<'_>, [a, b, dst]: [Operand; 3], cols: usize) -> KernelResult {
     fn go<R: Real>(cores: &Cores, [a, b]: [View<'_>; 2], dst: View<'_>, cols: usize) {
         const ROWS: usize = 16;

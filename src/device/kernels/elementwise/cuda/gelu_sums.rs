@@ -8,11 +8,11 @@ use crate::kernels::{Elementwise, Sums};
 use crate::{DType, Operand};
 
 const THREADS: u32 = 256;
-/// Threads of a block side by side, each for a vector of columns.
+/// Threads of a block in one row, each for a vector of columns.
 const ACROSS: usize = 32;
-/// Rows that a block goes through at once.
+/// Rows that a block processes at once.
 const ROWS: usize = 32;
-/// Blocks that a multiprocessor has room for.
+/// Blocks that fit on a multiprocessor.
 const RESIDENT: usize = 4;
 
 /// [`Elementwise::GeluBackwardSum`].

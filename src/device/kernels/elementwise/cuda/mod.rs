@@ -1,4 +1,4 @@
-//! What launches the CUDA C.
+//! Launches of the CUDA kernels.
 
 mod gelu_sums;
 mod plain;

@@ -1,4 +1,4 @@
-//! Element by element.
+//! Element-wise kernels.
 
 use half::{bf16, f16};
 
@@ -9,17 +9,17 @@ use crate::{DType, Operand, to_e4m3, to_e5m2};
 use vramlab_allocator::units::Address;
 
 const THREADS: u32 = 256;
-/// Elements of one block of a function's kernel.
+/// Elements per block in a function's kernel.
 const PER_BLOCK: usize = 16 * THREADS as usize;
-/// Bytes of one block that fills.
+/// Bytes per block in a kernel that fills.
 const FILLED_PER_BLOCK: usize = 128 * THREADS as usize;
 
-/// Functions are computed of these.
+/// True if functions can be computed on operands of this type.
 pub(in crate::kernels::elementwise) const fn computes(operand: Operand) -> bool {
     matches!(operand.dtype, DType::F32 | DType::F16 | DType::Bf16)
 }
 
-/// An operand of a type that is read at run time: the kernels count types as [`DType`] does.
+/// Adds an operand whose type is read at run time; the kernels number types like [`DType`].
 fn typed(arguments: Arguments, operand: &Operand) -> Arguments {
     arguments.operand(operand).int(operand.dtype as u32)
 }
@@ -34,7 +34,7 @@ pub(in crate::kernels::elementwise) fn unary(
     map(queue, kernel, name, [src, dst], |arguments| arguments.float(parameter))
 }
 
-/// A kernel from `src` to `dst`, element by element, with `more` arguments behind their number.
+/// Launches an element-wise kernel from `src` to `dst`, with the arguments `more` after the number of elements.
 pub(in crate::kernels::elementwise) fn map(
     queue: &mut Queue<'_>,
     kernel: &Elementwise,
@@ -71,7 +71,7 @@ pub(in crate::kernels::elementwise) fn binary(
     queue.launch(name, &[], grid, &mut arguments.count(dst.len).float(parameter))
 }
 
-/// Two gradients of one: each thread has four elements, or eight of 16 bits.
+/// Computes two gradients from one: each thread has four elements, or eight of 16 bits.
 pub(in crate::kernels::elementwise) fn gated_backward(
     queue: &mut Queue<'_>,
     kernel: &Elementwise,
@@ -90,7 +90,7 @@ pub(in crate::kernels::elementwise) fn gated_backward(
     queue.launch("gated_silu_backward", &[], grid, &mut arguments.count(grad.len))
 }
 
-/// Rows of `cols` elements of `a`, each with the element of `b` that is its own.
+/// Processes rows of `cols` elements of `a`, each with its own element of `b`.
 pub(in crate::kernels::elementwise) fn rows(
     queue: &mut Queue<'_>,
     kernel: &Elementwise,
@@ -113,7 +113,7 @@ pub(in crate::kernels::elementwise) fn fill(queue: &mut Queue<'_>, dst: &Operand
     repeat(queue, dst.address, dst.len * dst.dtype.size() as usize, pattern(dst.dtype, value))
 }
 
-/// Makes `bytes` of memory zero.
+/// Fills `bytes` of memory with zeros.
 pub(in crate::kernels) fn zero(queue: &mut Queue<'_>, address: Address, bytes: usize) -> Result<(), Refusal> {
     repeat(queue, address, bytes, 0)
 }
@@ -126,7 +126,7 @@ fn repeat(queue: &mut Queue<'_>, address: Address, bytes: usize, pattern: u64) -
     queue.launch("fill", &[], grid, &mut Arguments::new().at(address).count(bytes).bits(pattern))
 }
 
-/// Eight bytes of elements that are all `value`.
+/// Eight bytes of elements that all equal `value`.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "integers are cut off and clamped")]
 fn pattern(dtype: DType, value: f64) -> u64 {
     let (bits, size) = match dtype {
@@ -151,7 +151,7 @@ pub(in crate::kernels::elementwise) fn arange(queue: &mut Queue<'_>, dst: &Opera
     queue.launch("arange", &[], grid, &mut typed(Arguments::new(), dst).count(dst.len))
 }
 
-/// Rows of zeros with a diagonal of ones.
+/// Writes rows of zeros with a diagonal of ones.
 pub(in crate::kernels::elementwise) fn identity(
     queue: &mut Queue<'_>,
     kernel: &Elementwise,
@@ -168,7 +168,7 @@ pub(in crate::kernels::elementwise) fn identity(
     queue.launch("identity", &[], grid, &mut typed(Arguments::new(), dst).count(cols).count(dst.len))
 }
 
-/// `dst[i] = src[i] + value` of integers: counters and indices.
+/// `dst[i] = src[i] + value` for integers: counters and indices.
 pub(in crate::kernels::elementwise) fn exact(
     queue: &mut Queue<'_>,
     kernel: &Elementwise,

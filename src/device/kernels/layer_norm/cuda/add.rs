@@ -1,4 +1,4 @@
-//! Layer normalisation with what stands around it in a residual network.
+//! Layer normalisation fused with the operations around it in a residual network.
 
 use super::plain::{backward_forms, column_parts, fits_backward, forms, join, room, vectors};
 use crate::cuda::queue::{Arguments, Grid, Queue, Refusal};
@@ -17,8 +17,8 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &LayerNorm) -> Result<(), Re
     launched.unwrap_or_else(|| Err(Refusal::unsupported(kernel.name())))
 }
 
-/// Two tensors of the stream's length, of which either may be missing, in the order in which kernels take them: that of
-/// the stream's type, then that of the type of products. `None` where the types are others.
+/// Two tensors of the residual stream's length, either of which may be absent, in the kernels' order: first the one of
+/// the stream's type, then the one of the products' type. `None` if the types are different.
 fn by_type<'o>(
     src: &Operand,
     [one, other]: [Option<&'o Operand>; 2],
@@ -30,13 +30,13 @@ fn by_type<'o>(
     if as_is { Some([one, other]) } else { exchanged.then_some([other, one]) }
 }
 
-/// The type of products among `operands`: the one that is not the stream's.
+/// The products' type among `operands`: the type that differs from the stream's.
 fn lower<'o>(src: &Operand, operands: impl IntoIterator<Item = Option<&'o Operand>>) -> DType {
     let mut types = operands.into_iter().flatten().map(|operand| operand.dtype);
     types.find(|dtype| *dtype != src.dtype).unwrap_or(src.dtype)
 }
 
-/// `None` where there is no kernel for these operands.
+/// `None` if there is no kernel for these operands.
 fn forward(queue: &mut Queue<'_>, kernel: &LayerNorm) -> Option<Result<(), Refusal>> {
     let LayerNorm::Add { src, add, weight, bias, dst, copy, mean, rstd, cols, eps } = kernel else { return None };
     let rows = Rows::of(src, *cols)?;
@@ -62,7 +62,7 @@ fn forward(queue: &mut Queue<'_>, kernel: &LayerNorm) -> Option<Result<(), Refus
     Some(queue.launch(name, &[src.dtype, lower], grid, arguments))
 }
 
-/// `None` where there is no kernel for these operands.
+/// `None` if there is no kernel for these operands.
 fn backward(queue: &mut Queue<'_>, kernel: &LayerNorm) -> Option<Result<(), Refusal>> {
     let LayerNorm::AddBackward { grad, second, residual, src, mean, rstd, weight, dsrc, copy, dweight, dbias, cols } =
         kernel
@@ -104,7 +104,7 @@ fn backward(queue: &mut Queue<'_>, kernel: &LayerNorm) -> Option<Result<(), Refu
         let (each, grid) = column_parts(&rows);
         let parts = grid.blocks[1];
         let partial = room(queue, parts, &rows)?;
-        // First: the source's gradient may take the place of what it is made of.
+        // Launched first, because the source's gradient may overwrite its inputs.
         let arguments = gradients(Arguments::new()).operand(src).operand(mean).operand(rstd).at(partial);
         let arguments = &mut arguments.count(rows.rows).count(each).int(rows.width);
         queue.launch("add_layer_norm_columns", &types, grid, arguments)?;

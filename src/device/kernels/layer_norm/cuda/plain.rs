@@ -7,17 +7,17 @@ use crate::kernels::family::Family;
 use crate::{DType, Operand};
 use vramlab_allocator::units::Address;
 
-/// Threads of a block where each warp has rows of its own.
+/// Threads in a block if each warp has rows of its own.
 const THREADS: u32 = 128;
 /// The longest row that a warp holds in registers.
 const WARP_ROW: usize = 1024;
 /// The longest row that a block holds in registers.
 const BLOCK_ROW: usize = 32 << 10;
-/// Elements of a row that a thread holds where a block goes backward, and threads that there may be.
+/// For backward by blocks: elements of a row that a thread holds, and the most threads.
 const BACKWARD: (usize, usize) = (8, 1024);
-/// Blocks of [`THREADS`] that a multiprocessor has room for when warps go backward.
+/// Blocks of [`THREADS`] that fit on a multiprocessor for backward by warps.
 const RESIDENT: usize = 3;
-/// Columns that a block sums up.
+/// Columns that a block sums.
 const COLUMNS: usize = 32;
 /// Threads of such a block.
 const COLUMN_THREADS: u32 = 1024;
@@ -32,17 +32,17 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &LayerNorm) -> Result<(), Re
     launched.unwrap_or_else(|| Err(Refusal::unsupported(kernel.name())))
 }
 
-/// An operand that has elements.
+/// The operand, or `None` if it has no elements.
 fn some(operand: &Operand) -> Option<&Operand> {
     Some(operand).filter(|operand| operand.len > 0)
 }
 
-/// All operands begin where vectors do, and rows are whole numbers of vectors.
+/// True if all operands are aligned to vectors and rows are whole numbers of vectors.
 pub(in crate::kernels) fn vectors(rows: &Rows, operands: &[&Operand]) -> bool {
     rows.cols.is_multiple_of(rows.vector) && operands.iter().all(|operand| place(operand) == 0)
 }
 
-/// `None` where there is no kernel for these operands.
+/// `None` if there is no kernel for these operands.
 fn forward(queue: &mut Queue<'_>, kernel: &LayerNorm) -> Option<Result<(), Refusal>> {
     let LayerNorm::Forward { src, weight, bias, dst, mean, rstd, cols, eps } = kernel else { return None };
     let rows = Rows::of(src, *cols)?;
@@ -66,7 +66,7 @@ fn forward(queue: &mut Queue<'_>, kernel: &LayerNorm) -> Option<Result<(), Refus
     Some(queue.launch(name, &[src.dtype, weight.map_or(src.dtype, |weight| weight.dtype)], grid, arguments))
 }
 
-/// Which of the forms goes through these rows: by warps, by blocks, or for rows of any length and place.
+/// The kernel for these rows: by warps, by blocks, or for rows of any length and alignment.
 pub(super) fn forms(rows: &Rows, vectors: bool, [warp, block, any]: [&'static str; 3]) -> (&'static str, Grid) {
     if vectors && rows.cols <= WARP_ROW {
         (warp, Grid::row(blocks_of(rows.rows, THREADS as usize / 32), THREADS))
@@ -77,7 +77,7 @@ pub(super) fn forms(rows: &Rows, vectors: bool, [warp, block, any]: [&'static st
     }
 }
 
-/// `None` where there is no kernel for these operands.
+/// `None` if there is no kernel for these operands.
 fn backward(queue: &mut Queue<'_>, kernel: &LayerNorm) -> Option<Result<(), Refusal>> {
     let LayerNorm::Backward { grad, src, mean, rstd, weight, dsrc, dweight, dbias, cols } = kernel else {
         return None;
@@ -107,7 +107,7 @@ fn backward(queue: &mut Queue<'_>, kernel: &LayerNorm) -> Option<Result<(), Refu
     Some(summed.and_then(|summed| parameters.map_or(Ok(()), |parameters| join(queue, &rows, summed, parameters))))
 }
 
-/// Sums up the sums of `parts` at `partial`: those of the bias where there is one.
+/// Adds up the sums of `parts` at `partial`, including the bias's sums if there is a bias.
 pub(super) fn join(
     queue: &mut Queue<'_>,
     rows: &Rows,
@@ -119,17 +119,17 @@ pub(super) fn join(
     queue.launch("layer_norm_joined", &[dweight.dtype], grid, &mut { arguments })
 }
 
-/// Registers hold a row and its gradient.
+/// True if registers can hold a row and its gradient.
 pub(super) const fn fits_backward(rows: &Rows) -> bool {
     rows.cols <= BACKWARD.0 * BACKWARD.1
 }
 
-/// Room for `parts` sums of what the rows give to the gradients of weight and bias.
+/// Scratch for `parts` sums of the rows' contributions to the gradients of weight and bias.
 pub(super) fn room(queue: &mut Queue<'_>, parts: u32, rows: &Rows) -> Result<Address, Refusal> {
     queue.scratch(parts as usize * 2 * rows.cols * 4)
 }
 
-/// Goes backward through rows that registers hold; tells where sums of the columns are, and how many.
+/// Launches backward for rows that fit into registers. Returns the address of the columns' sums and their number.
 fn held(queue: &mut Queue<'_>, rows: &Rows, operands: [Option<&Operand>; 6]) -> Result<(Address, u32), Refusal> {
     let forms = ["layer_norm_backward_warp", "layer_norm_backward_block"];
     let (name, grid) = backward_forms(rows, queue.multiprocessors() as usize, forms);
@@ -141,13 +141,13 @@ fn held(queue: &mut Queue<'_>, rows: &Rows, operands: [Option<&Operand>; 6]) -> 
     Ok((partial, parts))
 }
 
-/// The types of rows and of their weight, which is as good as of theirs where there is none.
+/// The types of rows and of their weight, or the rows' type if there is no weight.
 fn types([_, src, _, _, weight, _]: [Option<&Operand>; 6]) -> [DType; 2] {
     let rows = src.map_or(DType::F32, |src| src.dtype);
     [rows, weight.map_or(rows, |weight| weight.dtype)]
 }
 
-/// Which of the forms goes backward through these rows: by warps or by blocks.
+/// The kernel of backward for these rows: by warps or by blocks.
 pub(super) fn backward_forms(
     rows: &Rows,
     multiprocessors: usize,
@@ -164,20 +164,20 @@ pub(super) fn backward_forms(
     }
 }
 
-/// Parts that the columns of rows of any length and place are summed in: rows of each, and the grid.
+/// How the columns of rows of any length and alignment are summed: the rows per part, and the grid.
 pub(in crate::kernels) fn column_parts(rows: &Rows) -> (usize, Grid) {
     let each = rows.rows.div_ceil(128).max(64);
     let blocks = [blocks_of(rows.cols, COLUMNS), blocks_of(rows.rows, each), 1];
     (each, Grid { blocks, threads: COLUMN_THREADS, shared: 0 })
 }
 
-/// The same for rows of any length and place.
+/// The same for rows of any length and alignment.
 fn any(queue: &mut Queue<'_>, rows: &Rows, operands: [Option<&Operand>; 6]) -> Result<(Address, u32), Refusal> {
     let [grad, src, mean, rstd, ..] = operands;
     let (each, grid) = column_parts(rows);
     let parts = grid.blocks[1];
     let partial = room(queue, parts, rows)?;
-    // First: the source's gradient may take the place of what it is made of.
+    // Launched first, because the source's gradient may overwrite its inputs.
     let read = [grad, src, mean, rstd].into_iter().fold(Arguments::new(), Arguments::optional);
     let types = types(operands);
     let arguments = &mut read.at(partial).count(rows.rows).count(each).int(rows.width);

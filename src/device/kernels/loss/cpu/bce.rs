@@ -10,7 +10,7 @@ use crate::cpu::real::Real;
 /// Elements that are loaded at once.
 const CHUNK: usize = 256;
 
-/// −t·ln σ(x) − (1 − t)·ln(1 − σ(x)) = (1 − t)·x + max(−x, 0) + ln(1 + e^−|x|): nothing overflows.
+/// −t·ln σ(x) − (1 − t)·ln(1 − σ(x)) = (1 − t)·x + max(−x, 0) + ln(1 + e^−|x|), which does not overflow.
 fn term(x: f64, t: f64) -> f64 {
     (1.0 - t) * x + (-x).max(0.0) + (-x.abs()).exp().ln_1p()
 }

@@ -1,4 +1,4 @@
-//! Cross-entropy of logits in one pass, and its gradient in their place.
+//! Cross-entropy of logits in one pass, and its gradient, which overwrites the logits.
 
 use super::nll::Targets;
 use crate::Operand;

@@ -1,4 +1,4 @@
-//! Losses in loops.
+//! The processor's losses.
 
 pub(super) mod bce;
 pub(super) mod cross_entropy;

@@ -7,15 +7,15 @@ use crate::cpu::real::Real;
 use crate::cpu::rows::{for_rows, rows_of};
 use crate::{DType, Operand};
 
-/// Targets of rows that don't count: PyTorch's default `ignore_index`.
+/// The target of ignored rows: PyTorch's default `ignore_index`.
 const IGNORED: i64 = -100;
 
-/// The classes that rows should have; every one exists.
+/// The target classes of rows, checked to exist.
 #[derive(Clone, Copy)]
 pub(in crate::kernels::loss) struct Targets<'a>(&'a [i64]);
 
 impl<'a> Targets<'a> {
-    /// Those that `view` holds, for `rows` of `cols` classes.
+    /// The targets in `view`, for `rows` rows of `cols` classes.
     pub(in crate::kernels::loss) fn of(view: &'a View<'_>, rows: usize, cols: usize) -> KernelResult<Self> {
         require(view.dtype() == DType::I64, || format!("targets are {:?}, and must be I64", view.dtype()))?;
         require(view.len() == rows, || format!("{} targets for {rows} rows", view.len()))?;
@@ -32,13 +32,13 @@ impl<'a> Targets<'a> {
         self.0.len()
     }
 
-    /// The class of a row; `None` where it does not count.
+    /// The class of a row; `None` if the row is ignored.
     #[inline(always)]
     pub(in crate::kernels::loss) fn class(self, row: usize) -> Option<usize> {
         usize::try_from(self.0[row]).ok()
     }
 
-    /// Rows that count, each with its class.
+    /// The rows that are not ignored, each with its class.
     pub(in crate::kernels::loss) fn counted(self) -> impl Iterator<Item = (usize, usize)> {
         (0..self.len()).filter_map(move |row| Some((row, self.class(row)?)))
     }

@@ -8,7 +8,7 @@ use crate::{DType, Operand};
 /// Threads that sum the rows' losses.
 const SUMMING: u32 = 1024;
 
-/// Rows that a grid can have and columns that 32 bits count; `None` where a number does not fit.
+/// Sizes as a grid's rows and as 32-bit columns; `None` if a number does not fit.
 struct GridShape {
     rows: u32,
     cols: u32,

@@ -7,9 +7,9 @@ use crate::{DType, Operand};
 use vramlab_allocator::units::Address;
 
 const THREADS: u32 = 256;
-/// Rows or elements of a thread whose loads are under way at once.
+/// Rows or elements whose loads a thread has in flight at the same time.
 const UNROLL: usize = 4;
-/// Blocks that share a mean, at most: one block puts their shares together.
+/// The most blocks that share a mean, because one block joins their shares.
 const MOST_BLOCKS: u32 = 512;
 
 /// Launches a kernel of this family.
@@ -60,13 +60,13 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Loss) -> Result<(), Refusal
     }
 }
 
-/// Blocks for a mean of `terms`, and memory for what each of several adds to it: a sum and a number of terms.
+/// The number of blocks for a mean of `terms`, and memory for their shares: a sum and a number of terms each.
 fn shares(queue: &mut Queue<'_>, terms: usize) -> Result<(u32, Address), Refusal> {
     let blocks = blocks_of(terms, THREADS as usize * UNROLL).min(MOST_BLOCKS);
     Ok((blocks, if blocks > 1 { queue.scratch(8 * blocks as usize)? } else { Address(0) }))
 }
 
-/// The mean, where several blocks have shares in it.
+/// Computes the mean from the shares of several blocks.
 fn put_together(
     queue: &mut Queue<'_>,
     blocks: u32,

@@ -8,7 +8,7 @@ use crate::cpu::operand::{Access, KernelResult, View, require};
 use crate::cpu::real::{Real, elements, sum_by};
 use crate::cpu::rows::for_rows;
 
-/// Terms that are summed before their sum is added to those of others: errors grow with the number of blocks.
+/// Terms in one partial sum: errors grow with the number of partial sums.
 const BLOCK: usize = 64;
 
 fn check(whole: &Operand, means: &Operand, [outer, middle, inner]: [usize; 3]) -> KernelResult {

@@ -28,7 +28,7 @@ pub(in crate::kernels) fn columns(
                 let first = task * COLUMNS;
                 let n = COLUMNS.min(cols - first);
                 let (mut total, mut part, mut line) = ([R::ZERO; COLUMNS], [R::ZERO; COLUMNS], [R::ZERO; COLUMNS]);
-                // Sums of blocks are summed: errors grow with the number of blocks, not of rows.
+                // Sums of blocks are summed, so errors grow with the number of blocks, not of rows.
                 for block in 0..rows.div_ceil(BLOCK) {
                     part.fill(R::ZERO);
                     for row in block * BLOCK..rows.min((block + 1) * BLOCK) {
