@@ -31,13 +31,13 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     }
 
     pub(super) fn release_home(&mut self, pool: Home) {
-        let (whole, expandable) = (self.pool(pool).whole(), self.pool(pool).expandable());
-        for id in whole {
+        for id in self.pool(pool).whole() {
             if self.is_releasable(id) {
                 self.release_block(id);
             }
         }
-        for id in expandable {
+        // Looked up only now: the splits below reuse the ids of the blocks that went above.
+        for id in self.pool(pool).expandable() {
             self.unmap_block(id);
         }
         self.pool_mut(pool).note_returned();

@@ -166,6 +166,19 @@ fn switched_off_ranges_stay_but_serve_nobody() {
 }
 
 #[test]
+fn pages_go_back_once_where_a_whole_segment_went_before_them() {
+    let mut lab = Lab::new(ON);
+    lab.malloc(5 * MIB);
+    lab.cache(&[30 * MIB]);
+    lab.allocator.apply_settings("expandable_segments:False").unwrap();
+    lab.cache(&[60 * MIB]);
+    lab.forget();
+    // The range's free 35 MiB are cut before their whole page, and the rest takes the id that the segment had.
+    lab.empty_cache();
+    assert_eq!(lab.history(), ["segment_free 60M", "segment_unmap 20M"]);
+}
+
+#[test]
 fn an_oversize_candidate_refused_by_the_slack_is_taken_without_mapping() {
     let mut lab = Lab::new("expandable_segments:True,max_split_size_mb:20");
     let big = lab.malloc(60 * MIB);
