@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 pub const PATIENCE: Duration = Duration::from_secs(300);
 /// Between two looks.
 pub const BEAT: Duration = Duration::from_millis(5);
+/// Between two looks at what a process's threads waited. The kernel spends long on the end of processes whose entries in
+/// /proc others read all the time.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Looks until `found` finds something; fails with what `told` says of it after [`PATIENCE`].
 pub fn find<T>(mut found: impl FnMut() -> Option<T>, told: impl FnOnce() -> String) -> T {
@@ -54,13 +57,15 @@ pub fn wait_until_stopped(process: u32) {
 pub struct Stopwatch {
     process: u32,
     begun: Instant,
+    looked: Instant,
     /// By thread, nanoseconds that it had waited at the start and when it was last seen.
     waited: BTreeMap<String, [u64; 2]>,
 }
 
 impl Stopwatch {
     pub fn start(process: u32) -> Self {
-        let mut watch = Self { process, begun: Instant::now(), waited: BTreeMap::new() };
+        let begun = Instant::now();
+        let mut watch = Self { process, begun, looked: begun, waited: BTreeMap::new() };
         watch.look();
         watch.waited.values_mut().for_each(|[first, last]| *first = *last);
         watch
@@ -73,7 +78,14 @@ impl Stopwatch {
         self.begun.elapsed().saturating_sub(Duration::from_nanos(waited))
     }
 
+    /// Whether it took longer than `limit`.
+    pub fn exceeds(&mut self, limit: Duration) -> bool {
+        let must_look = self.begun.elapsed() >= limit || self.looked.elapsed() >= LOOK;
+        must_look && self.took() >= limit
+    }
+
     fn look(&mut self) {
+        self.looked = Instant::now();
         for thread in fs::read_dir(format!("/proc/{}/task", self.process)).into_iter().flatten().flatten() {
             let account = fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
             // What it ran, what it waited, how often it was given a processor.

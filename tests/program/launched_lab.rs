@@ -65,7 +65,7 @@ fn ended(mut other: Child, well: bool) -> String {
     let mut watch = Stopwatch::start(other.id());
     let has_ended = || {
         let ended = other.try_wait().unwrap().is_some();
-        assert!(ended || watch.took() < END, "a rank is still there");
+        assert!(ended || !watch.exceeds(END), "a rank is still there");
         ended
     };
     patience::wait(has_ended, || "a rank to end".to_owned());

@@ -176,7 +176,7 @@ pub fn wait_for_end(child: &mut dyn Child, limit: Duration) -> ExitStatus {
     let mut watch = Stopwatch::start(child.process_id().unwrap());
     let ended = || {
         let status = child.try_wait().unwrap();
-        assert!(status.is_some() || watch.took() < limit, "still running after {limit:?}");
+        assert!(status.is_some() || !watch.exceeds(limit), "still running after {limit:?}");
         status
     };
     patience::find(ended, || "a program to end".to_owned())
