@@ -189,6 +189,15 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         pool.insert(id, block);
     }
 
+    /// Enters a free block in its set, in place of the one with the key `old`.
+    #[inline]
+    pub(super) fn replace_free(&mut self, old: &FreeKey, id: BlockId) {
+        let block = &mut self.blocks[id];
+        let pool = pool_of(&mut self.small, &mut self.large, &mut self.private, block.home());
+        block.age_base = pool.lookups;
+        pool.replace(old, id, block);
+    }
+
     /// Merges a free mapped block that is in no set with its free mapped neighbours, and enters the result in the set
     /// in their place.
     #[inline]
@@ -198,18 +207,25 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         let lower = self.mergeable(previous, true);
         let upper = self.mergeable(next, true);
         let mut merged = MergeResult { id, neighbours: 0, absorbed: Bytes::ZERO };
+        let mut replaced = None;
         if let Some((lower, key)) = lower {
-            self.pool_mut(pool).free.remove(&key);
+            replaced = Some(key);
             self.blocks.absorb_below(lower, id);
             merged = MergeResult { id: lower, neighbours: 1, absorbed: key.size };
         }
         if let Some((upper, key)) = upper {
-            self.pool_mut(pool).free.remove(&key);
+            match replaced {
+                Some(_) => self.pool_mut(pool).free.remove(&key),
+                None => replaced = Some(key),
+            }
             self.blocks.join(merged.id, upper);
             merged.neighbours += 1;
             merged.absorbed += key.size;
         }
-        self.insert_free(merged.id);
+        match replaced {
+            Some(old) => self.replace_free(&old, merged.id),
+            None => self.insert_free(merged.id),
+        }
         merged
     }
 

@@ -103,6 +103,19 @@ impl FreeSet {
         self.streams[slot].1.insert(key.place(), id);
     }
 
+    /// Removes the block with the key `old` and inserts one of the same stream: most often its rest, or what it was
+    /// merged into.
+    #[inline]
+    pub fn replace(&mut self, old: &FreeKey, new: FreeKey, id: BlockId) {
+        match self.slot(old.stream) {
+            Ok(slot) if old.stream == new.stream => self.streams[slot].1.replace(old.place(), new.place(), id),
+            _ => {
+                self.remove(old);
+                self.insert(new, id);
+            }
+        }
+    }
+
     #[inline]
     pub fn remove(&mut self, key: &FreeKey) {
         if let Ok(slot) = self.slot(key.stream) {
@@ -219,6 +232,16 @@ impl SizeIndex {
             self.insert_by_class(place, id);
         }
         self.insert_by_class(place, id);
+    }
+
+    #[inline]
+    fn replace(&mut self, old: Place, new: Place, id: BlockId) {
+        if self.groups.is_empty() {
+            self.few.replace(old, new, id);
+            return;
+        }
+        self.remove_by_class(old);
+        self.insert(new, id);
     }
 
     fn insert_by_class(&mut self, place: Place, id: BlockId) {
@@ -340,6 +363,25 @@ impl FewBlocks {
         self.0.insert(self.locate(place), (place, id));
     }
 
+    /// Removes `old`, if it is there, and inserts a block. Only the blocks between the two move.
+    #[inline]
+    fn replace(&mut self, old: Place, new: Place, id: BlockId) {
+        let (from, to) = (self.locate(old), self.locate(new));
+        let blocks = &mut self.0;
+        if blocks.get(from).is_none_or(|(there, _)| *there != old) {
+            blocks.insert(to, (new, id));
+            return;
+        }
+        // `to` counts the old block, which leaves, as one of those before the new one.
+        let at = if to > from { to - 1 } else { to };
+        match at.cmp(&from) {
+            Ordering::Less => blocks[at..=from].rotate_right(1),
+            Ordering::Greater => blocks[from..=at].rotate_left(1),
+            Ordering::Equal => {}
+        }
+        blocks[at] = (new, id);
+    }
+
     /// Removes a block. Returns whether it was there.
     #[inline]
     fn remove(&mut self, place: Place) -> bool {
@@ -391,8 +433,7 @@ mod tests {
                 // Removes one entry to make room for another, near or far.
                 if let Some(old) = behind.filter(|_| n % 7 < 3) {
                     let new = FreeKey { size: Bytes(key.size.0 + n % 5 * 512), tie: Tie(10_000 + step), ..key };
-                    set.remove(&old);
-                    set.insert(new, id);
+                    set.replace(&old, new, id);
                     model.remove(&old);
                     model.insert(new);
                 }

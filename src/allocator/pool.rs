@@ -102,14 +102,27 @@ impl Pool {
     pub fn insert(&mut self, id: BlockId, block: &Block) {
         let key = FreeKey::of(block);
         self.free.insert(key, id);
-        if self.returnable.is_some() {
-            self.note(key, block);
-        }
+        self.note(key, block);
+    }
+
+    /// Enters a free block in its set, in place of the one with the key `old`.
+    #[inline]
+    pub fn replace(&mut self, old: &FreeKey, id: BlockId, block: &Block) {
+        let key = FreeKey::of(block);
+        self.free.replace(old, key, id);
+        self.note(key, block);
     }
 
     /// Notes that a free block was added, in case it may go back to the driver.
-    #[cold]
+    #[inline]
     fn note(&mut self, key: FreeKey, block: &Block) {
+        if self.returnable.is_some() {
+            self.note_returnable(key, block);
+        }
+    }
+
+    #[cold]
+    fn note_returnable(&mut self, key: FreeKey, block: &Block) {
         self.returnable = self.returnable.take().and_then(|known| known.with(key, block));
     }
 

@@ -280,21 +280,26 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         let block = &self.blocks[id];
         let (was_split, plain, rest) = (block.is_split(), !block.is_expandable(), block.size - request.rounded);
         let pool = request.pool;
-        if let Some(key) = key {
-            self.pool_mut(request.home()).free.remove(&key);
-        }
         if self.splits(request, rest) {
             let rest_id = self.blocks.split(id, request.rounded);
-            self.insert_free(rest_id);
+            match key {
+                Some(key) => self.replace_free(&key, rest_id),
+                None => self.insert_free(rest_id),
+            }
             if plain && was_split {
                 self.statistics.inactive_split_bytes.decrease(pool, amount(request.rounded));
             } else if plain {
                 self.statistics.inactive_split.increase(pool, 1);
                 self.statistics.inactive_split_bytes.increase(pool, amount(rest));
             }
-        } else if plain && was_split {
-            self.statistics.inactive_split.decrease(pool, 1);
-            self.statistics.inactive_split_bytes.decrease(pool, amount(self.blocks[id].size));
+        } else {
+            if let Some(key) = key {
+                self.pool_mut(request.home()).free.remove(&key);
+            }
+            if plain && was_split {
+                self.statistics.inactive_split.decrease(pool, 1);
+                self.statistics.inactive_split_bytes.decrease(pool, amount(self.blocks[id].size));
+            }
         }
 
         let block = &mut self.blocks[id];
