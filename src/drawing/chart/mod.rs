@@ -11,6 +11,7 @@ mod row;
 mod scale;
 mod shown;
 mod stack;
+mod steady;
 mod thin;
 
 pub use axis::{Axis, Shares, plot_in};

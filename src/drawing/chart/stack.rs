@@ -6,9 +6,10 @@ use ratatui::style::{Color, Modifier, Style};
 use unicode_width::UnicodeWidthStr;
 
 use super::ink::Ink;
-use super::row::{Column, Edge, FINE, RowParts, StackCell, row_cells};
+use super::row::{Column, Edge, FINE, RowParts, Side, StackCell, row_cells};
 use super::scale::Scale;
 use super::shown::{CellContent, EIGHTHS};
+use super::steady::unsteady;
 use super::thin::Faint;
 use crate::theme::{Theme, Token};
 use vramlab_allocator::units::Bytes;
@@ -20,9 +21,8 @@ const LINE: &str = "▁";
 const LINED: u64 = 2;
 const LONG: usize = 8;
 
-/// At most this many parts are left out because crowded cells hide them in 1/[`SHARE`] or more of the columns that show them.
+/// At most this many parts are left out where they are unsteady.
 const LEFT: usize = 3;
-const SHARE: usize = 4;
 
 /// One column: parts from the bottom up, each with its height in bytes.
 #[derive(Clone, Debug, Default)]
@@ -37,7 +37,7 @@ impl Stack {
     }
 
     /// Where each part ends. The top is rounded to the nearest eighth. A column with any bytes has at least an eighth.
-    fn edges(&self, scale: Scale, faint: &Faint) -> Vec<Edge> {
+    fn edges(&self, column: usize, scale: Scale, faint: &Faint) -> Vec<Edge> {
         let sum = self.sum();
         if sum == 0 {
             return Vec::new();
@@ -67,6 +67,7 @@ impl Stack {
             last.end = highest;
         }
         drop_slivers(&mut edges);
+        leave_out(&mut edges, column, faint);
         edges
     }
 
@@ -75,8 +76,8 @@ impl Stack {
     }
 
     /// The column's parts in each row, from the bottom up.
-    fn rows(&self, scale: Scale, faint: &Faint) -> Column {
-        Column::new(&self.edges(scale, faint), scale.units(self.sum(), 1), 0..u64::from(scale.rows))
+    fn rows(&self, column: usize, scale: Scale, faint: &Faint) -> Column {
+        Column::new(&self.edges(column, scale, faint), scale.units(self.sum(), 1), 0..u64::from(scale.rows))
     }
 
     /// The same stack with thin parts joined.
@@ -175,6 +176,29 @@ fn drop_slivers(edges: &mut Vec<Edge>) {
     }
 }
 
+/// Removes the parts that this column leaves out. One of the parts beside each takes its height.
+fn leave_out(edges: &mut Vec<Edge>, column: usize, faint: &Faint) {
+    let mut place = 0;
+    while place < edges.len() {
+        let Some(heir) = faint.heir(edges[place].ink, column).filter(|_| edges.len() > 1) else {
+            place += 1;
+            continue;
+        };
+        let is_last = place + 1 == edges.len();
+        if let Some(below) = place.checked_sub(1).filter(|_| is_last || heir == Side::Below) {
+            edges[below].end = edges[place].end;
+        }
+        edges.remove(place);
+    }
+    edges.dedup_by(|above, below| {
+        let is_same = above.ink == below.ink;
+        if is_same {
+            below.end = above.end;
+        }
+        is_same
+    });
+}
+
 /// Columns side by side, as the cells of a plot.
 pub struct Areas {
     /// The cells of each column, from the bottom up.
@@ -198,8 +222,11 @@ impl Areas {
         let mut faint = Faint::of(parts, scale);
         let mut drawn = cells(stacks, scale, &faint);
         for _ in 0..LEFT {
-            let Some(ink) = unsteady(&drawn) else { break };
-            faint.leave(ink);
+            let left = unsteady(&drawn);
+            if left.is_empty() {
+                break;
+            }
+            left.into_iter().for_each(|part| faint.leave(part));
             drawn = cells(stacks, scale, &faint);
         }
         Self::new(drawn.into_iter().map(|(_, cells)| cells).collect(), faint)
@@ -284,7 +311,7 @@ pub fn areas(stacks: &[Stack], top: Bytes, theme: &Theme, plot: Rect, buf: &mut 
 
 /// The parts of every column, and its cells from the bottom up.
 fn cells(stacks: &[Stack], scale: Scale, faint: &Faint) -> Vec<(Column, Vec<StackCell>)> {
-    let mut columns: Vec<Column> = stacks.iter().map(|stack| stack.rows(scale, faint)).collect();
+    let mut columns: Vec<Column> = stacks.iter().enumerate().map(|(x, stack)| stack.rows(x, scale, faint)).collect();
     let rows = usize::from(scale.rows);
     let mut cells: Vec<Vec<StackCell>> = columns.iter().map(|_| Vec::with_capacity(rows)).collect();
     for row in 0..rows {
@@ -298,25 +325,6 @@ fn cells(stacks: &[Stack], scale: Scale, faint: &Faint) -> Vec<(Column, Vec<Stac
         cells.iter_mut().zip(chosen).for_each(|(cells, cell)| cells.push(cell));
     }
     columns.into_iter().zip(cells).collect()
-}
-
-/// The part that is missing most often among parts that are at most a quarter of a row high everywhere, and that some
-/// columns show while others that hold as much don't.
-fn unsteady(drawn: &[(Column, Vec<StackCell>)]) -> Option<Ink> {
-    let mut missing: Vec<(Ink, usize)> = Vec::new();
-    for (column, cells) in drawn {
-        for ink in column.hidden(cells) {
-            match missing.iter_mut().find(|(other, _)| *other == ink) {
-                Some((_, columns)) => *columns += 1,
-                None => missing.push((ink, 1)),
-            }
-        }
-    }
-    let is_thin = |ink: Ink| drawn.iter().all(|(column, _)| column.height_of(ink) <= 2 * FINE);
-    let seen = |ink: Ink| drawn.iter().filter(|(_, cells)| cells.iter().any(|cell| cell.shows(ink))).count();
-    let comes_and_goes = |columns: usize, seen: usize| seen > 0 && SHARE * columns >= seen;
-    missing.retain(|(ink, columns)| !ink.stays() && is_thin(*ink) && comes_and_goes(*columns, seen(*ink)));
-    missing.into_iter().max_by_key(|(_, columns)| *columns).map(|(ink, _)| ink)
 }
 
 /// For each cell, whether a line may run above its lower edge: between whole cells of parts that colours don't tell
@@ -657,11 +665,11 @@ mod tests {
         // although its bytes go on; how often a part of constant height is off by more than an eighth; and how often a
         // column's top is.
         for (rows, most_off, most_changes, most_swollen, most_moved) in [
-            (2, 0.53, 0.0156, 0.08, 0.13),
-            (3, 0.555, 0.017, 0.0575, 0.048),
-            (5, 0.525, 0.0115, 0.035, 0.047),
-            (12, 0.555, 0.014, 0.0115, 0.033),
-            (30, 0.555, 0.0178, 0.011, 0.018),
+            (2, 0.545, 0.015, 0.0905, 0.128),
+            (3, 0.58, 0.0155, 0.0595, 0.048),
+            (5, 0.585, 0.0115, 0.05, 0.0185),
+            (12, 0.575, 0.0126, 0.0115, 0.033),
+            (30, 0.565, 0.0126, 0.009, 0.018),
         ] {
             let (mut off, mut parts, mut changes, mut pairs) = (0.0, 0.0, 0.0, 0.0);
             let (mut staying, mut swollen, mut tops, mut moved) = (0.0, 0.0, 0.0, 0.0);
@@ -728,6 +736,35 @@ mod tests {
                 off <= most_off && changes <= most_changes && swollen <= most_swollen && moved <= most_moved,
                 "{rows} rows: {off:.3} eighths off, {changes:.4} changes, {swollen:.4} swollen, {moved:.4} tops"
             );
+        }
+    }
+
+    /// Temporaries on activations that shrink: a thin part that three-part cells would hide in some columns and not in
+    /// others. It is also high for a few columns, as at the peak.
+    #[test]
+    fn a_thin_part_on_a_falling_one_is_seen_all_along_or_nowhere() {
+        let (theme, _) = ThemeCatalog::default().load("dark", ColorTier::True).unwrap();
+        let [floor, falling, thin] = [Category::Parameter, Category::Activation, Category::Temporary]
+            .map(|category| legend::ink(category, &theme));
+        // In hundredths of an eighth.
+        for (rows, height) in
+            [5, 12, 24].into_iter().flat_map(|rows| [60, 100, 150, 190, 240, 300].map(|height| (rows, height)))
+        {
+            let full = u64::from(rows) * 800;
+            let stacks: Vec<Stack> = (0..60)
+                .map(|x| {
+                    stack(&[
+                        (900, floor),
+                        ((60 - x) * (full - 3000) / 60, falling),
+                        (if x < 2 { 1600 } else { height }, thin),
+                    ])
+                })
+                .collect();
+            let areas = Areas::of(&stacks, Bytes(full), &theme, (60, rows));
+            let seen: Vec<bool> = (2..60).map(|x| areas.shows(thin, x)).collect();
+            let changes = seen.windows(2).filter(|pair| pair[0] != pair[1]).count();
+            assert!(changes <= 1, "{height} in {rows} rows: {seen:?}");
+            assert!(areas.shows(thin, 0) && areas.shows(thin, 1));
         }
     }
 

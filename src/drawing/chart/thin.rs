@@ -1,7 +1,9 @@
 //! Parts that are too thin to be drawn by themselves.
 
+use std::ops::Range;
+
 use super::ink::Ink;
-use super::row::{CELL, FINE};
+use super::row::{CELL, FINE, Side};
 use super::scale::Scale;
 use vramlab_allocator::units::Bytes;
 
@@ -12,7 +14,19 @@ use vramlab_allocator::units::Bytes;
 ///
 /// The same holds for a floor of several parts of even height when the lowest row also has to show parts above the
 /// floor: its cells have two colours, and which of three parts give way would change from column to column.
-pub(super) struct Faint(Vec<(Ink, Option<Ink>)>);
+pub(super) struct Faint {
+    /// The ink of each thin part, and that in which it is drawn.
+    drawn: Vec<(Ink, Option<Ink>)>,
+    left: Vec<LeftOut>,
+}
+
+/// A part that is left out of some columns.
+pub(super) struct LeftOut {
+    pub ink: Ink,
+    pub columns: Range<usize>,
+    /// Which of the parts beside it takes its height, if both are there.
+    pub heir: Side,
+}
 
 impl Faint {
     /// The thin parts of `columns`, whose parts are listed from the bottom up.
@@ -30,7 +44,7 @@ impl Faint {
         let floor = floor(&parts, columns, scale);
         faint.retain(|(ink, _)| floor.iter().all(|part| part.ink != *ink));
         faint.extend(floor.iter().map(|part| (part.ink, Thickness::joint(floor))));
-        Self(faint)
+        Self { drawn: faint, left: Vec::new() }
     }
 
     /// Like [`Faint::of`], for cells that show one part. The lowest parts are drawn as one if all of them reach through
@@ -46,22 +60,23 @@ impl Faint {
         let together = floor.iter().map(Thickness::mean).sum();
         let is_faint = floor.len() > 1 && floor.iter().any(|part| is_less(part, 2));
         let joint = Thickness::joint(floor).filter(|_| is_faint && 3 * scale.units(together, 1) >= CELL);
-        Self(floor.iter().filter(|_| joint.is_some()).map(|part| (part.ink, joint)).collect())
+        let drawn = floor.iter().filter(|_| joint.is_some()).map(|part| (part.ink, joint)).collect();
+        Self { drawn, left: Vec::new() }
     }
 
-    /// Leaves out the parts that are drawn in this ink. The part below takes their height, or the part above if they
-    /// are the lowest.
-    pub fn leave(&mut self, ink: Ink) {
-        self.0.retain(|(faint, drawn)| *faint != ink || *drawn != Some(ink));
-        self.0.iter_mut().filter(|(_, drawn)| *drawn == Some(ink)).for_each(|(_, drawn)| *drawn = None);
-        if self.0.iter().all(|(faint, _)| *faint != ink) {
-            self.0.push((ink, None));
-        }
+    /// Leaves a part out of some columns.
+    pub fn leave(&mut self, part: LeftOut) {
+        self.left.push(part);
     }
 
-    /// The ink in which a part is drawn, its own or another; `None` if it is left out.
+    /// Which part takes the height of this one, if it is left out of this column.
+    pub fn heir(&self, ink: Ink, column: usize) -> Option<Side> {
+        self.left.iter().find(|left| left.ink == ink && left.columns.contains(&column)).map(|left| left.heir)
+    }
+
+    /// The ink in which a part is drawn, its own or another; `None` if it is drawn nowhere.
     pub fn drawn(&self, ink: Ink) -> Option<Ink> {
-        self.0.iter().find(|(faint, _)| *faint == ink).map_or(Some(ink), |(_, drawn)| *drawn)
+        self.drawn.iter().find(|(faint, _)| *faint == ink).map_or(Some(ink), |(_, drawn)| *drawn)
     }
 }
 

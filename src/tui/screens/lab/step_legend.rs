@@ -69,7 +69,9 @@ impl StepLegend {
                     && highest.get().saturating_mul(4) >= most(profile, lower).get();
                 drawn_as(legend::ink(lower, theme)).filter(|_| grows)
             };
-            let Some(drawn) = drawn_as(own).or_else(below) else { continue };
+            // Otherwise it is listed as unseen, unless it never has 1/32 of the peak.
+            let unseen = || (highest.get().saturating_mul(32) >= peak.allocated.get()).then_some(own);
+            let Some(drawn) = drawn_as(own).or_else(below).or_else(unseen) else { continue };
             let place = bands.iter().position(|band| band.ink == drawn).unwrap_or(bands.len());
             if place == bands.len() {
                 bands.push(band(drawn));
