@@ -128,9 +128,9 @@ impl Curve {
         for run in seen.chunk_by_mut(|one, other| one == other).filter(|run| run.len() < self.least) {
             run.fill(false);
         }
-        // If less than half of the line is seen, its pieces say nothing.
+        // If less than three quarters of the line are seen, its pieces say nothing.
         let of = (0..self.plot.width).filter(|x| (0..self.plot.height).any(|y| self.dots(*x, y) != 0)).count();
-        if self.least > 1 && 2 * seen.iter().filter(|seen| **seen).count() < of {
+        if self.least > 1 && 4 * seen.iter().filter(|seen| **seen).count() < 3 * of {
             seen.fill(false);
         }
         seen
@@ -166,8 +166,8 @@ impl Curve {
     }
 
     /// Draws the line over the areas, which stay its background. If an area ends within a cell, the line moves to its
-    /// proper side, or is left out there.
-    pub fn draw(&self, token: Token, theme: &Theme, buf: &mut Buffer) {
+    /// proper side, or is left out there. Returns whether anything of it is drawn.
+    pub fn draw(&self, token: Token, theme: &Theme, buf: &mut Buffer) -> bool {
         let seen = self.seen(theme, buf);
         for y in 0..self.plot.height {
             for x in (0..self.plot.width).filter(|x| seen[usize::from(*x)]) {
@@ -191,6 +191,7 @@ impl Curve {
                 }
             }
         }
+        seen.contains(&true)
     }
 }
 

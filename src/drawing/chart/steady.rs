@@ -50,7 +50,7 @@ fn thin_runs(drawn: &[(Column, Vec<StackCell>)], ink: Ink) -> (usize, Vec<LeftOu
         }
         let seen = held.iter().filter(|x| shown(**x) > 0).count();
         let wrong = held.iter().filter(|x| shown(**x) == 0 || shown(**x) > heights[**x] + SWOLLEN).count();
-        if seen == 0 || SHARE * wrong < seen {
+        if seen == 0 || SHARE * wrong < seen || grows(&held.iter().map(|x| heights[*x]).collect::<Vec<_>>()) {
             continue;
         }
         // An even part must not grow.
@@ -61,6 +61,14 @@ fn thin_runs(drawn: &[(Column, Vec<StackCell>)], ink: Ink) -> (usize, Vec<LeftOu
         }
     }
     (all, left)
+}
+
+/// True if the heights rise or fall all along: the last third is twice as high as the first, or half as high. Such a part
+/// would begin as a block where it is no longer thin.
+fn grows(heights: &[u64]) -> bool {
+    let third = heights.len() / 3;
+    let (first, last): (u64, u64) = (heights[..third].iter().sum(), heights[heights.len() - third..].iter().sum());
+    first >= 2 * last || last >= 2 * first
 }
 
 /// True if these heights of a part differ by more than a quarter, or it is not always the same part.

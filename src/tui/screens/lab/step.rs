@@ -98,9 +98,9 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
     });
     let plot = plot.intersection(buf.area);
     let in_title = legend.as_ref().filter(|_| legend_rows == 0);
-    let title = title(stage, profile, asked, line.as_ref(), in_title, area);
-    let inner = pane::frame(kind, title.clone(), theme.style(Token::Border), area, buf);
     let Some(PlottedStep { profile, largest, axis, areas }) = drawn else {
+        let title = title(stage, profile, asked, None, in_title, area);
+        let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
         let text = match stage.picture.kind {
             SourceKind::Snapshot(_) => "this snapshot has no history",
             _ => "no step has begun yet",
@@ -110,16 +110,17 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
         }
         return plot;
     };
+    axis.draw(theme, inside, plot, buf);
+    areas.draw(theme, plot, buf);
+    // A line that areas hide is not promised in the title.
+    let line = line.filter(|(line, _)| line.draw(Token::Ghost, theme, buf) || line.is_empty());
+    let title = title(stage, Some(profile), asked, line.as_ref(), in_title, area);
+    let inner = pane::frame(kind, title.clone(), theme.style(Token::Border), area, buf);
     if let Some(legend) = legend.as_ref().filter(|_| legend_rows > 0) {
         legend.draw(inner, legend_rows, theme, buf);
     }
-    axis.draw(theme, inner, plot, buf);
-    areas.draw(theme, plot, buf);
     if let Some(legend) = legend.filter(|_| legend_rows == 0) {
         legend.name_areas(&title, theme, plot, buf);
-    }
-    if let Some((line, _)) = line {
-        line.draw(Token::Ghost, theme, buf);
     }
     let has_axis = plot.bottom() < inner.bottom();
     if has_axis {
@@ -236,12 +237,17 @@ fn title(
     if let Some(asked) = asked {
         title.extend([span(theme, Token::Text, ", asked "), span(theme, Token::Danger, unit.or_smaller(asked.bytes))]);
     }
+    // Every colour gets its name before one gets a figure, and before words about a line that is not drawn.
+    let all = usize::from(area.width.saturating_sub(5));
+    let cells = |spans: &[Span<'static>]| spans.iter().map(Span::width).sum::<usize>();
+    let names = legend.map_or(0, |legend| legend.names(theme));
     let said = |bytes: Bytes| unit.figure(bytes);
-    if let (None, Some((before, word))) = (line, compared(stage))
-        && said(highest(before)) != said(peak.allocated)
-        && area.width >= WIDE
+    let figure =
+        compared(stage).map(|(before, _)| said(highest(before))).filter(|said| *said != unit.figure(peak.allocated));
+    if let (None, Some((_, word)), Some(figure)) = (line, compared(stage), &figure)
+        && cells(&title) + names + word.len() + figure.len() + 2 <= all
     {
-        title.extend([span(theme, Token::Dim, format!(" {word} ")), span(theme, Token::Text, said(highest(before)))]);
+        title.extend([span(theme, Token::Dim, format!(" {word} ")), span(theme, Token::Text, figure.clone())]);
     }
     if let (Some((line, cut)), Some((before, word))) = (line, compared(stage)) {
         match line.is_empty() && !cut {
@@ -250,14 +256,10 @@ fn title(
         }
         if *cut {
             title.push(span(theme, Token::Text, format!(" {} ↑", said(highest(before)))));
-        } else if area.width >= WIDE && said(highest(before)) != said(peak.allocated) {
-            title.push(span(theme, Token::Text, format!(" {}", said(highest(before)))));
+        } else if let Some(figure) = figure.filter(|figure| cells(&title) + names + figure.len() < all) {
+            title.push(span(theme, Token::Text, format!(" {figure}")));
         }
     }
-    // Every colour gets its name before one gets a figure, and before words about a line that is not drawn.
-    let all = usize::from(area.width.saturating_sub(5));
-    let cells = |spans: &[Span<'static>]| spans.iter().map(Span::width).sum::<usize>();
-    let names = legend.map_or(0, |legend| legend.names(theme));
     // A user who pinned a step wants to see that.
     if cells(&title) + names > all && stage.picture.pinned.is_none() {
         title.retain(|span| !span.content.starts_with(AS));
