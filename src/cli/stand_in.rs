@@ -24,7 +24,7 @@ const MOST: usize = 64;
 /// Which card a program sees.
 #[derive(Debug, Args)]
 pub(super) struct StandInArgs {
-    /// Run the program on a simulated card without a GPU, such as sim:rtx-4090, or sim:h100-80gx8 for eight of them (see
+    /// Run the program without a GPU, on a simulated card such as sim:rtx-4090, or sim:h100-80gx8 for eight of them (see
     /// `vramlab list`).
     #[arg(long, value_name = "DEVICE", conflicts_with = "attach")]
     pub device: Option<String>,
