@@ -8,7 +8,7 @@ use super::sequential::{Layer, LayerKind, Sequential};
 /// The workload of a BERT.
 ///
 /// # Errors
-/// [`TrainError::Workload`] for sizes that make no model.
+/// [`TrainError::Workload`] for sizes of which no model can be made.
 pub fn bert(name: &str, sizes: LanguageSizes) -> Result<Sequential, TrainError> {
     let LanguageSizes { heads, layers: repeat, .. } = sizes;
     let blocks = LayerKind::Transformer { heads, causal: false, post_norm: true, tanh: false, repeat };

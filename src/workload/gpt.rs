@@ -11,22 +11,22 @@ use super::sizes::{Size, Sizes};
 /// Sizes of a GPT or BERT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LanguageSizes {
-    /// Size of the vocabulary.
+    /// Tokens that it knows.
     pub vocab: Extent,
-    /// Number of position embeddings.
+    /// Positions that it has embeddings for.
     pub context: Extent,
     /// Positions of a training sample, at most `context`.
     pub seq: Extent,
     /// Width of the residual stream.
     pub width: Extent,
-    /// Number of blocks.
+    /// Blocks.
     pub layers: Repeats,
     /// Attention heads; they divide the width.
     pub heads: Extent,
 }
 
 impl LanguageSizes {
-    /// The sizes of the workload `name`.
+    /// Those of the workload `name`.
     pub(super) fn of(name: &str, sizes: Sizes) -> Result<Self, CatalogError> {
         let known = [Size::Layers, Size::Width, Size::Heads, Size::Seq, Size::Context, Size::Vocab];
         let checked = sizes.only(name, &known)?;
@@ -41,7 +41,7 @@ impl LanguageSizes {
         })
     }
 
-    /// A model that embeds tokens, continues with `layers`, and ends with a head tied to the embedding.
+    /// A model that embeds tokens, goes on with `layers` and ends with a head tied to the embedding.
     pub(super) fn describe(self, layers: impl IntoIterator<Item = Layer>) -> Description {
         let Self { vocab, context, seq, width, .. } = self;
         let embedding = Layer::named("wte", LayerKind::Embedding { width, positions: Some(context) });
@@ -57,7 +57,7 @@ impl LanguageSizes {
 /// The workload of a GPT.
 ///
 /// # Errors
-/// [`TrainError::Workload`] for sizes that make no model.
+/// [`TrainError::Workload`] for sizes of which no model can be made.
 pub fn gpt(name: &str, sizes: LanguageSizes) -> Result<Sequential, TrainError> {
     let LanguageSizes { heads, layers: repeat, .. } = sizes;
     let blocks = LayerKind::Transformer { heads, causal: true, post_norm: false, tanh: true, repeat };

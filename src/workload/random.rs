@@ -1,4 +1,4 @@
-//! A small seeded generator, for windows of text and sampled bytes.
+//! A small seeded generator: windows of text, sampled bytes.
 
 /// SplitMix64 (Steele, Lea, Flood 2014): every seed gives a sequence of its own, the same on every machine.
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number in `[0, n)`; 0 if `n` is 0.
+    /// A number in `[0, n)`; 0 where `n` is 0.
     pub const fn below(&mut self, n: usize) -> usize {
         // The bias of the multiply-shift is below n / 2^64.
         ((self.bits() as u128 * n as u128) >> 64) as usize

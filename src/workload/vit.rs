@@ -17,16 +17,16 @@ pub struct VitSizes {
     pub patch: Extent,
     /// Width of the residual stream.
     pub width: Extent,
-    /// Number of blocks.
+    /// Blocks.
     pub layers: Repeats,
     /// Attention heads; they divide the width.
     pub heads: Extent,
-    /// Number of classes.
+    /// Classes.
     pub classes: Extent,
 }
 
 impl VitSizes {
-    /// The sizes of the workload `name`.
+    /// Those of the workload `name`.
     pub(super) fn of(name: &str, sizes: Sizes) -> Result<Self, CatalogError> {
         let known = [Size::Layers, Size::Width, Size::Heads, Size::Image, Size::Patch, Size::Classes];
         let checked = sizes.only(name, &known)?;
@@ -44,7 +44,7 @@ impl VitSizes {
 /// The workload of a ViT.
 ///
 /// # Errors
-/// [`TrainError::Workload`] for sizes that make no model.
+/// [`TrainError::Workload`] for sizes of which no model can be made.
 pub fn vit(name: &str, sizes: VitSizes) -> Result<Sequential, TrainError> {
     let VitSizes { image, patch, width, layers: repeat, heads, classes } = sizes;
     let layers = [
