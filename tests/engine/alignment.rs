@@ -1,9 +1,9 @@
 //! Our requests against PyTorch's: every allocation and every free of recorded runs, from the first parameter on.
 //!
-//! `tests/data/requests/*.txt.xz` have the requests of PyTorch 2.11 to its allocator on an H200 in three steps. `a SIZE
-//! [LINE]` is a request, with the Python line that made it if that differs from the previous one. `f N` is the free of
-//! request number N. Frees between two requests are compared as a set: their order can't change what the allocator does
-//! next, and PyTorch's own order sometimes comes from a hash table of pointers.
+//! `tests/data/requests/*.txt.xz` have the requests of PyTorch 2.11 to its allocator on an H200 in three steps.
+//! `a SIZE [LINE]` is a request, with the Python line that made it if that differs from the previous one. `f N` is the
+//! free of request number N. Frees between two requests are compared as a set: their order can't change what the
+//! allocator does next, and PyTorch's own order sometimes comes from a hash table of pointers.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};

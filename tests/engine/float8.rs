@@ -123,7 +123,7 @@ fn converted_layers_learn_as_torchaos_do() {
     }
 }
 
-/// torch._scaled_mm refuses a number of tokens that is no multiple of 16, in backward, and cards before Ada, in
+/// `torch._scaled_mm` refuses a number of tokens that is no multiple of 16, in backward, and cards before Ada, in
 /// forward.
 #[test]
 fn what_has_no_such_product_is_a_sentence() {

@@ -19,9 +19,9 @@
 //! release A B               one user fewer of the pool
 //! ```
 //!
-//! A fact is one of `trace ACTION ADDRESS SIZE STREAM TIME A B …`, `segment …`, `block …`, `stat NAME CURRENT PEAK
-//! ALLOCATED FREED`, `number NAME VALUE`. Others (settings, for example) are ignored. Times are not compared; addresses
-//! of new segments are taken from the facts.
+//! A fact is one of `trace ACTION ADDRESS SIZE STREAM TIME A B …`, `segment …`, `block …`,
+//! `stat NAME CURRENT PEAK ALLOCATED FREED`, `number NAME VALUE`. Others (settings, for example) are ignored. Times are
+//! not compared; addresses of new segments are taken from the facts.
 
 mod device;
 mod facts;
