@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 /// Longer than anything that a test waits for can take, on any machine; nothing waits longer than necessary.
 pub const PATIENCE: Duration = Duration::from_secs(300);
-/// The pause between two looks.
+/// Between two looks.
 pub const BEAT: Duration = Duration::from_millis(5);
 
-/// Looks until `found` finds something. After [`PATIENCE`] it fails with the message of `told`.
+/// Looks until `found` finds something; fails with what `told` says of it after [`PATIENCE`].
 pub fn find<T>(mut found: impl FnMut() -> Option<T>, told: impl FnOnce() -> String) -> T {
     let begun = Instant::now();
     loop {
@@ -54,7 +54,7 @@ pub fn wait_until_stopped(process: u32) {
 pub struct Stopwatch {
     process: u32,
     begun: Instant,
-    /// For each thread, the nanoseconds for which it had waited at the start and at the last look.
+    /// By thread, nanoseconds that it had waited at the start and when it was last seen.
     waited: BTreeMap<String, [u64; 2]>,
 }
 
@@ -76,7 +76,7 @@ impl Stopwatch {
     fn look(&mut self) {
         for thread in fs::read_dir(format!("/proc/{}/task", self.process)).into_iter().flatten().flatten() {
             let account = fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
-            // The three numbers: running time, waiting time, number of times it got a processor.
+            // What it ran, what it waited, how often it was given a processor.
             let Some(waited) = account.split(' ').nth(1).and_then(|waited| waited.parse().ok()) else { continue };
             let name = thread.file_name().to_string_lossy().into_owned();
             self.waited.entry(name).or_default()[1] = waited;
