@@ -1,6 +1,6 @@
 //! Builds the stand-in GPU's libraries, which the crate embeds: see `src/standin`.
 //!
-//! They are Rust without crates, so the compiler that builds the crate is all that it takes.
+//! They are Rust without crates, so the compiler that builds the crate can build them, too.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +13,7 @@ mod table;
 use table::EntryTable;
 
 const FOLDER: &str = "src/standin/library";
-/// The library through which cuDNN finds cuBLASLt, by the versions of CUDA.
+/// The library in which cuDNN finds cuBLASLt, for each version of CUDA.
 const LT: [&str; 2] = ["libcublasLt.so.12", "libcublasLt.so.13"];
 
 fn main() {
@@ -72,7 +72,7 @@ fn build(out: &Path) -> Result<(), String> {
             &forwards,
             &[
                 "--crate-type=bin".to_owned(),
-                // Without optimisation it would refer to what a program's start has.
+                // Without optimisation it would need symbols that only a program has.
                 "-Copt-level=2".to_owned(),
                 "-Crelocation-model=pic".to_owned(),
                 "-Clink-arg=-nostartfiles".to_owned(),
@@ -130,7 +130,7 @@ fn stubs_of(tables: &[(String, EntryTable)]) -> String {
     text
 }
 
-/// Each name jumps to what stands in its slot.
+/// Makes each name jump to the address in its slot.
 fn forwards_of(lt: &EntryTable) -> String {
     let names: Vec<&str> = lt.entries.iter().map(|(name, _)| &**name).collect();
     let names_with_ends: Vec<String> = names.iter().map(|name| format!("c{name:?}")).collect();
@@ -160,7 +160,7 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
     fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// One call of the compiler.
+/// Runs the compiler once.
 fn compile(source: PathBuf, to: &Path, generated: &Path, arguments: &[String]) -> Result<(), String> {
     let variable = |name: &str| env::var_os(name).unwrap_or_default();
     let variable_path = |file: &str| Path::new(&variable("OUT_DIR")).join(file);

@@ -26,7 +26,7 @@ fn pair(allocator: &mut Allocator, size: Bytes) {
     allocator.free(address).expect("it was handed out");
 }
 
-/// One block is taken from the cache and given back.
+/// A block is taken from the cache and given back.
 fn cached_pair(c: &mut Criterion) {
     let mut group = c.benchmark_group("cached pair");
     for (name, conf, size) in [
@@ -53,7 +53,7 @@ fn crowded_pair(c: &mut Criterion) {
     c.bench_function("pair among 100,000 live blocks", |b| b.iter(|| pair(&mut allocator, Bytes::kib(20))));
 }
 
-/// Sizes and lifetimes of a training step, mixed: 1,000 requests, each freed 40 requests later.
+/// Mixed sizes and lifetimes of a training step: 1,000 requests, each freed 40 requests later.
 fn churn(c: &mut Criterion) {
     let mut group = c.benchmark_group("churn of 1,000 requests");
     for (name, conf) in

@@ -1,4 +1,5 @@
-//! A whole frame at 200×60 over 100,000 blocks, and of the blocks over 1,000,000: layout, drawing, difference, bytes.
+//! A whole frame at 200×60 over 100,000 blocks, and a frame of the Blocks screen over 1,000,000: layout, drawing,
+//! difference, bytes.
 //!
 //! `cargo bench --bench frame`
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -45,7 +46,7 @@ fn crowded(least: usize) -> Picture {
     lab_states::state_of(view, RunState::Running)
 }
 
-/// The same with every segment's blocks copied: nothing of what was known of them can be used again.
+/// The same picture with every segment's blocks copied: nothing that was computed for them can be reused.
 fn copied(picture: &Picture) -> Picture {
     let mut picture = picture.clone();
     for segment in Arc::make_mut(&mut Arc::make_mut(&mut picture.view).segments) {
@@ -54,7 +55,7 @@ fn copied(picture: &Picture) -> Picture {
     picture
 }
 
-/// The screen of the blocks, with some keys pressed.
+/// The Blocks screen, after some keys were pressed.
 fn blocks(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("blocks 200x60, 1,000,000 blocks");
     let crowd = crowded(1_000_000);
@@ -72,7 +73,7 @@ fn blocks(criterion: &mut Criterion) {
                 black_box(tui::draw(&app, AREA, &mut buf))
             });
         });
-        // Two pictures by turns, so that each is news; the clock goes on from sample to sample, as a lab's does.
+        // Two pictures in turn, so that each is new; the clock goes on from sample to sample, as a lab's does.
         let news = [copied(&crowd), copied(&crowd)].map(Arc::new);
         let mut turn = 0;
         group.bench_function(format!("draw news, {name}"), |bencher| {

@@ -12,7 +12,7 @@ use vramlab::device::{
 };
 use vramlab::units::{Address, Bytes, StreamId};
 
-/// A device and one segment, cut from its start.
+/// A device and one segment, which is cut from its start.
 struct Memory {
     device: CpuDevice,
     _source: Box<dyn SegmentSource>,
@@ -44,7 +44,7 @@ fn matrix(operand: Operand, cols: usize) -> MatrixView {
     MatrixView { address: operand.address, dtype: operand.dtype, row_stride: cols, col_stride: 1, batch_stride: 0 }
 }
 
-/// Elements a second are floating-point operations a second here.
+/// In these figures, elements a second are floating-point operations a second.
 fn gemm(c: &mut Criterion) {
     let mut group = c.benchmark_group("gemm (elements: flops)");
     for (dtype, m, n, k) in [
@@ -183,7 +183,7 @@ fn small(c: &mut Criterion) {
 /// (batch, in, out channels), side of the images, (kernel, stride, padding).
 type Convolution = ([usize; 3], usize, [usize; 3]);
 
-/// Those of resnet-mini, as often as a step has them.
+/// The convolutions of resnet-mini, as often as a step has them.
 const RESNET_MINI: [Convolution; 17] = [
     ([16, 3, 8], 32, [7, 2, 3]),
     ([16, 8, 8], 8, [1, 1, 0]),
@@ -204,7 +204,7 @@ const RESNET_MINI: [Convolution; 17] = [
     ([16, 128, 256], 2, [1, 2, 0]),
 ];
 
-/// Those of dcgan-mini's discriminator and, from its output to its input, of its generator.
+/// The convolutions of dcgan-mini: of its discriminator and, from its output to its input, of its generator.
 const DCGAN_MINI: [Convolution; 10] = [
     ([4, 3, 8], 64, [4, 2, 1]),
     ([4, 8, 16], 32, [4, 2, 1]),
@@ -218,7 +218,7 @@ const DCGAN_MINI: [Convolution; 10] = [
     ([4, 64, 100], 4, [4, 1, 0]),
 ];
 
-/// What a GPU is for.
+/// Convolutions of a size that belongs on a GPU.
 const LARGE: [Convolution; 2] = [([8, 64, 64], 56, [3, 1, 1]), ([8, 256, 64], 56, [1, 1, 0])];
 
 fn convolutions(c: &mut Criterion) {

@@ -40,7 +40,7 @@ fn apply(c: &mut Criterion) {
     let mut lab = Lab::new();
     setup.iter().for_each(|event| lab.apply(event));
     group.throughput(Throughput::Elements(churn.len() as u64));
-    // Every pair leaves things as they were, so the same model can go on and on.
+    // Every pair leaves the state unchanged, so the same model can go on and on.
     group.bench_function("100,000 live blocks", |b| {
         let mut model = crowded.clone();
         b.iter(|| {

@@ -1,4 +1,5 @@
-//! Recordings: what an event takes on disk and in time, and how long it takes to open ten million and to go to any.
+//! Recordings: an event's size on disk and its time, and how long it takes to open ten million events and to go to any
+//! of them.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 #[path = "../tests/common/synthetic.rs"]
@@ -18,7 +19,7 @@ use vramlab::units::DeviceIndex;
 
 const MANY: usize = 10_000_000;
 
-/// The streams that figures are of.
+/// The streams that are measured.
 fn streams() -> [(&'static str, Vec<Event>); 4] {
     let (mut crowd, churn) = synthetic::churn(5000, 100_000);
     crowd.extend(churn);
@@ -39,7 +40,7 @@ fn streams() -> [(&'static str, Vec<Event>); 4] {
     ]
 }
 
-/// A run over and over until there are `count` events.
+/// A run repeated until there are `count` events.
 fn times(run: &[Event], count: usize) -> Vec<Event> {
     let mut events = Vec::new();
     each_of(run, count, |event| events.push(event));
@@ -123,7 +124,7 @@ fn frames(c: &mut Criterion) {
     }
 }
 
-/// Ten million events: what a person waits for.
+/// Ten million events: how long a person waits.
 fn many(_: &mut Criterion) {
     for (name, run) in streams() {
         let mut writer = Writer::new(Vec::new()).unwrap();

@@ -14,7 +14,7 @@ use vramlab::units::DeviceIndex;
 use vramlab::whatif::{Conditions, Follower, Places, Program};
 use vramlab::workload::{Catalog, Data, Sizes};
 
-/// Applies every event at once.
+/// Applies every event at once to the model.
 struct Watching(Lab);
 
 impl Observer for Watching {
@@ -64,7 +64,7 @@ fn steps(c: &mut Criterion) {
     group.finish();
 }
 
-/// The events of a step of GPT-2, followed by another allocator and read as a program.
+/// The events of a step of GPT-2, replayed by another allocator and read as a program.
 fn ghost(c: &mut Criterion) {
     let events = Rc::new(RefCell::new(Vec::new()));
     let mut trainer = gpt2(Amp::Off, Box::new(Rc::clone(&events)));

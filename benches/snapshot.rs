@@ -20,7 +20,7 @@ fn path(name: &str) -> PathBuf {
 }
 
 fn snapshot(criterion: &mut Criterion) {
-    // Without stacks and long; with stacks, as most people record it.
+    // A long one without stacks, and one with stacks, as most people record it.
     for name in ["oom-and-recover", "gpt-frames"] {
         let compressed = BufReader::new(File::open(path(name)).unwrap());
         let mut pickle = Vec::new();
@@ -34,7 +34,7 @@ fn snapshot(criterion: &mut Criterion) {
         group.bench_function("entries", |bencher| bencher.iter(|| Snapshot::read(black_box(&pickle[..])).unwrap()));
         group.finish();
     }
-    // As the longest that people have, of which this is one part in seventy.
+    // The same shape as the longest snapshots that people have; this is one part in seventy.
     let mut pickle = Vec::new();
     let (entries, bytes) = big::Big::of(30_000).write(&mut pickle).unwrap();
     let mut group = criterion.benchmark_group("parse/long, with deep stacks");

@@ -1,7 +1,7 @@
-//! A training step that nobody watches, and the same step in a running lab: events, model thread and thirty pictures a
-//! second included. The difference is what watching costs; it should stay under 2 %.
+//! A training step that nobody watches, and the same step in a running lab, with events, model thread and thirty
+//! pictures a second. The difference is the cost of watching; it should stay under 2 %.
 //!
-//! The small workloads, whose steps PyTorch's are compared with, run in fp32 and in bf16.
+//! The small workloads, whose steps are compared with PyTorch's, run in fp32 and in bf16.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a benchmark that can't be set up fails")]
 
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use vramlab::train::{Amp, Config, DataPath};
 use vramlab::workload::{Catalog, Data, Text};
 
 fn spec(name: &str, data: Data) -> LabSpec {
-    // No pieces of text between steps: they are no part of what is compared.
+    // No text is written between steps: it is not part of what is compared.
     let mut workload = Catalog::with_user_workloads(None).entry(name).unwrap();
     workload.sample_every = None;
     let config = Config { data: DataPath::Streamed, ..Config::new(workload.batch.get()) };
@@ -40,7 +40,7 @@ fn steps(c: &mut Criterion) {
                         let first = lab.pictures.borrow_and_update().extent.steps;
                         let begun = Instant::now();
                         let seen = lab.pictures.wait_for(|picture| picture.extent.steps >= first + count).await;
-                        // A picture comes every 33 ms: the steps that it shows were done by then, not only `count`.
+                        // A picture comes every 33 ms: it shows all steps that were done by then, not only `count`.
                         let done = seen.unwrap().extent.steps - first;
                         begun.elapsed().mul_f64(count as f64 / done as f64)
                     })

@@ -1,4 +1,4 @@
-//! How fast a program is replayed under other settings (things asked a second), and how long a search takes.
+//! How fast a program is replayed under other settings (requests a second), and how long a search takes.
 
 #![allow(missing_docs, reason = "criterion's macros")]
 #![expect(clippy::unwrap_used, reason = "a benchmark that can't read its data must fail")]
@@ -11,7 +11,7 @@ use vramlab::allocator::TorchVersion;
 use vramlab::source::{RunHints, Whole, asked};
 use vramlab::whatif::{Effort, RecordedRun, Tuning, smallest_limit};
 
-/// A history of some 20,000 blocks in varying sizes.
+/// A history of some 20,000 blocks of varying sizes.
 fn run() -> RecordedRun {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/traces/bert-varlen.pickle.xz");
     asked(&Whole::read(&path, None, |_| {}).unwrap(), RunHints::default(), |_, _| {}).unwrap().swap_remove(0)

@@ -17,7 +17,7 @@ pub mod lesson;
 pub mod standin;
 pub mod tui;
 
-// Crates of their own: in here they are rooms as all others.
+// These are crates of their own; inside this crate they are rooms like all others.
 pub use vramlab_allocator as allocator;
 pub use vramlab_allocator::units;
 pub use vramlab_device as device;

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-/// The first thread's stack is as small as `ulimit -s` says: the program runs on one of its own.
+/// The main thread's stack is as small as `ulimit -s` says, so the program runs on a thread of its own.
 const STACK: usize = 8 << 20;
 
 fn main() -> ! {

@@ -1,7 +1,7 @@
-//! No small file asks for much memory or much time: hostile pickles of every shape in which two bytes can ask for a large
-//! object once more, each object under each place of a snapshot that refers to one.
+//! No small file makes the program take much memory or time. The files are hostile pickles of every shape in which two
+//! bytes refer to a large object once more, with each object at each place of a snapshot that can refer to one.
 //!
-//! One test, as it measures its own process.
+//! There is one test, because it measures its own process.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that can't measure must fail")]
 
@@ -11,16 +11,16 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use vramlab::snapshot::Snapshot;
 use vramlab::snapshot::replay::{Conditions, verify};
 
-/// How often an object repeats what it holds, and how often it is referred to. Once for each pair would take hours and
-/// hundreds of gigabytes.
+/// How often an object repeats its contents, and how often it is referred to. Reading it once for each pair would take
+/// hours and hundreds of gigabytes.
 const TIMES: usize = 12_000;
-/// The most memory that the process may ever hold.
+/// The most memory that the process may ever use.
 const MEMORY_KIB: u64 = 128 << 10;
-/// The most processor time for one pickle, in hundredths of a second: far more than a slow machine takes, far less than
-/// looking at everything.
+/// The most processor time for one pickle, in hundredths of a second: far more than a slow machine needs, and far less
+/// than reading everything would take.
 const TICKS: u64 = 300;
 
-/// A pickle in the making.
+/// A pickle under construction.
 #[derive(Clone, Default)]
 struct Bytes(Vec<u8>);
 
@@ -35,17 +35,17 @@ impl Bytes {
         self.raw(b"X").raw(&len.to_le_bytes()).raw(text.as_bytes())
     }
 
-    /// `bytes` again and again.
+    /// Repeats `bytes`.
     fn times(self, bytes: &[u8]) -> Self {
         self.raw(&bytes.repeat(TIMES))
     }
 
-    /// A dictionary of texts (or, after `=`, raw values) that comes in one piece.
+    /// A dictionary of texts (or, after `=`, raw values), written in one batch.
     fn dict(self, pairs: &[(&str, &[u8])]) -> Self {
         pairs.iter().fold(self.raw(b"}("), |bytes, (key, value)| bytes.text(key).raw(value)).raw(b"u")
     }
 
-    /// A dictionary whose keys come one by one.
+    /// A dictionary whose keys are written one by one.
     fn slow_dict(self, pairs: &[(&str, &[u8])]) -> Self {
         pairs.iter().fold(self.raw(b"}"), |bytes, (key, value)| bytes.text(key).raw(value).raw(b"s"))
     }
@@ -59,17 +59,17 @@ fn text(text: &str) -> Vec<u8> {
     bytes().text(text).0
 }
 
-/// A list of `item`, made once and then referred to.
+/// A list that contains `item` once and then refers to it.
 fn list_of(item: &[u8]) -> Vec<u8> {
     bytes().raw(b"](").raw(item).raw(b"q\x08").times(b"h\x08").raw(b"e").0
 }
 
-/// `pairs` and many more that nobody asks for.
+/// `pairs`, with many more that nobody reads.
 fn padded(pairs: &[(&str, &[u8])]) -> Vec<u8> {
     bytes().slow_dict(pairs).raw(b"(").text("x").raw(b"q\x09N").times(b"h\x09N").raw(b"u").0
 }
 
-/// What is large: under a name, an object that [`places`] refer to.
+/// Large objects, each with a name; [`places`] refer to them.
 fn objects() -> Vec<(&'static str, Vec<u8>)> {
     let frame = bytes().dict(&[("filename", &text("f")), ("line", b"K\x01"), ("name", &text("n"))]).0;
     let slow_frame = bytes().slow_dict(&[("filename", &text("f")), ("line", b"K\x01"), ("name", &text("n"))]).0;
@@ -120,7 +120,8 @@ fn objects() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Where a snapshot refers to objects: under a name, a snapshot whose many references are all to the object in memo 0.
+/// Places of a snapshot that refer to objects, each with a name: a snapshot with many references to the object in memo
+/// 0.
 fn places() -> Vec<(&'static str, Vec<u8>)> {
     const OBJECT: &[u8] = b"h\x00";
     let snapshot = |pairs: &[(&str, &[u8])]| {
@@ -146,7 +147,7 @@ fn places() -> Vec<(&'static str, Vec<u8>)> {
     let listed = |list: &[u8]| bytes().raw(b"]").raw(list).raw(b"a").0;
     let alloc = text("alloc");
     let entry: [(&str, &[u8]); 2] = [("size", b"K\x01"), ("action", &alloc)];
-    // As Python writes them: the action first, in a short text.
+    // As Python writes them: the action comes first, as a short text.
     let usual: [(&str, &[u8]); 2] = [("action", b"\x8c\x05alloc"), ("size", b"K\x01")];
     let segment: [(&str, &[u8]); 2] = [("address", b"K\x00"), ("total_size", b"K\x01")];
     let inactive = text("inactive");
@@ -213,14 +214,14 @@ fn places() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// The most memory that this process ever held, in KiB.
+/// The most memory that this process has used so far, in KiB.
 fn peak() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// Processor time of this process, in hundredths of a second.
+/// Processor time of this process so far, in hundredths of a second.
 fn ticks() -> u64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap();
     let after_name = stat.rsplit(')').next().unwrap();
@@ -230,7 +231,7 @@ fn ticks() -> u64 {
 
 #[test]
 fn what_a_pickle_asks_for_is_bounded_by_its_length() {
-    // What is not bounded shall end here, and not the machine.
+    // A reading without bounds shall fail here, and not take the machine down.
     let end = |amount| Rlimit { current: Some(amount), maximum: Some(amount) };
     setrlimit(Resource::As, end(2 << 30)).unwrap();
     setrlimit(Resource::Cpu, end(120)).unwrap();
@@ -258,6 +259,6 @@ fn what_a_pickle_asks_for_is_bounded_by_its_length() {
             assert!(held < MEMORY_KIB, "{object} as {place} takes {held} KiB: {message}");
         }
     }
-    // The shapes reach both accounts, and what is harmless is read.
+    // The shapes reach both limits, and harmless ones are read.
     assert!(memory > 0 && work > 20 && read > 100, "{memory} {work} {read}");
 }

@@ -1,5 +1,5 @@
-//! On a GPU: that it computes what the processor computes, that its memory is what the allocator takes it for, and that
-//! it trains. Without one every test says that it was skipped, and passes.
+//! On a GPU: it computes what the processor computes, its memory behaves as the allocator expects, and it trains.
+//! Without a GPU every test says that it was skipped, and passes.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that can't be set up fails")]
 
 #[path = "common/training.rs"]
@@ -19,16 +19,16 @@ use vramlab::train::{
 };
 use vramlab::units::{Address, Bytes, MIB, StreamId};
 
-/// Tests take turns: they measure memory.
+/// Only one test runs at a time, because they measure memory.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Tells why a test did nothing, past the test harness, which keeps what passing tests print.
+/// Says why a test did nothing. Written past the test harness, which captures what passing tests print.
 fn skipped(why: &str) {
     let mut stderr = std::io::stderr().lock();
     let _ = stderr.write_all(format!("skipped: {why}\n").as_bytes());
 }
 
-/// The first GPU, for as long as it is this test's turn; says so where there is none.
+/// The first GPU, as long as it is this test's turn; says so if there is none.
 fn gpu() -> Option<(MutexGuard<'static, ()>, CudaDevice)> {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     match CudaDevice::open(0) {
@@ -50,7 +50,7 @@ fn kernels_compute_what_the_processor_computes() {
     assert!(report.cases() > 1000);
 }
 
-/// Where elements are looked at: at both ends and where an index no longer fits 31 and 32 bits.
+/// The elements that are checked: at both ends, and where an index no longer fits in 31 or 32 bits.
 fn places(len: usize) -> impl Iterator<Item = usize> {
     let edges = [0, 1 << 30, 1 << 31, 1 << 32, len];
     edges.into_iter().flat_map(|edge: usize| edge.saturating_sub(3)..edge + 3).filter(move |&at| at < len)
@@ -117,7 +117,7 @@ fn allocator(device: &mut CudaDevice, settings: &str) -> Allocator {
     CachingAllocator::new(device.segments(), Settings::parse(settings).unwrap(), ())
 }
 
-/// Every block holds its own number, from its first byte to its last.
+/// Fills every block with its own number, and checks it from the first byte to the last.
 fn blocks_keep_what_was_written(device: &mut CudaDevice, settings: &str) {
     let mut allocator = allocator(device, settings);
     let mut held: Vec<(Allocation, f32)> = Vec::new();
@@ -184,7 +184,7 @@ fn memory_runs_out_at_the_limit_and_at_the_devices_end() {
         allocator.free(kept.address).unwrap();
         let kept = allocator.malloc(Bytes::mib(60), StreamId::DEFAULT).unwrap();
         allocator.free(kept.address).unwrap();
-        // The driver has no such memory, says so, and goes on working.
+        // The driver does not have so much memory: it says so, and goes on working.
         allocator.set_limit(None);
         let beyond = Bytes(device.info().memory.get() + (1 << 30));
         let told = refused(allocator.malloc(beyond, StreamId::DEFAULT));
@@ -245,14 +245,15 @@ fn training_lowers_the_loss_as_on_the_processor_and_twice_alike() {
     }
 }
 
-/// Hears nothing.
+/// An observer that ignores everything.
 struct Deaf;
 
 impl Observer for Deaf {
     fn event(&mut self, _: Event) {}
 }
 
-/// Losses of two ranks, by rank: each on a GPU and a thread of its own. Rank 1 leaves before step `leaves`, as one that has failed.
+/// The losses of two ranks, by rank; each runs on a GPU and a thread of its own. Rank 1 leaves before step `leaves`, as
+/// a failed rank would.
 fn losses_of_ranks(way: Parallelism, leaves: usize) -> Vec<Vec<f32>> {
     let train = |rank: usize, seat: Arc<Seat>| {
         let (model, batch) = training::workload("gpt-mini");
@@ -292,7 +293,7 @@ fn losses_of_ranks(way: Parallelism, leaves: usize) -> Vec<Vec<f32>> {
     })
 }
 
-/// Whether there are two GPUs and NCCL; says so where not.
+/// Whether there are two GPUs and NCCL; says so if not.
 fn two_gpus() -> bool {
     let why = cuda::usable(1).and_then(|()| cuda::prepare_ranks());
     why.map_err(|why| skipped(&format!("no two GPUs ({why})"))).is_ok()

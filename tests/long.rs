@@ -1,6 +1,6 @@
 //! A lab of any length: what it keeps of millions of events stays within its bounds, and so does the process.
 //!
-//! One test, as it measures its own process.
+//! There is one test, because it measures its own process.
 #![allow(clippy::unwrap_used, reason = "a test that can't measure must fail")]
 
 use std::fs;
@@ -12,16 +12,17 @@ use vramlab::session::{DeviceChoice, LabSpec, Speed};
 use vramlab::source::{self, Request, StudyRequest, Window};
 use vramlab::workload::Catalog;
 
-/// Events of each part of the run. The first fills what is kept of a run however short it is.
+/// Events in each part of the run. The first part fills everything that is kept of a run, however short it is.
 const PART: u64 = 2_000_000;
 const PARTS: u64 = 4;
-/// What events and the states between them may take of a run so long, in MiB.
+/// The most that events and the states between them may take in a run of this length, in MiB.
 const ALL: u64 = 64;
-/// What the later parts may add together. Steps that repeat are kept in less than a byte an event, 2 MiB a part. How much the
-/// system's allocator holds beyond depends on the largest burst of pictures, which comes in an earlier or a later part.
+/// The most that the later parts may add together. Steps that repeat take less than a byte an event, so 2 MiB a part.
+/// How much more the system's allocator holds depends on the largest burst of pictures, which comes in an earlier or a
+/// later part.
 const LATER: u64 = 24;
 
-/// Memory that this process holds, in MiB.
+/// Memory of this process, in MiB.
 fn held() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
@@ -34,7 +35,7 @@ fn a_lab_that_runs_for_millions_of_events_takes_bounded_memory() {
     let spec = LabSpec::new(Catalog::with_user_workloads(None).entry("gpt2").unwrap());
     let spec = LabSpec { device: DeviceChoice::Sim(Box::new(card)), speed: Speed::Max, ..spec };
     let lab = source::live(spec).unwrap();
-    // As a screen does: the step is studied, and every picture is taken.
+    // As a screen does: it studies the step, and takes every picture.
     lab.request(Request::Study(Some(StudyRequest { window: Window::Step, grouping: Grouping::Category })));
     let end = || lab.pictures.borrow().extent.end;
     let deadline = Instant::now() + Duration::from_secs(600);

@@ -1,6 +1,6 @@
-//! What a long run is said to weigh is what it weighs: bounds on memory rest on it.
+//! The weight that is computed for a long run is the weight that it has: bounds on memory depend on it.
 //!
-//! One test, as it measures its own process.
+//! There is one test, because it measures its own process.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test that can't measure must fail")]
 
 #[path = "common/synthetic.rs"]
@@ -9,14 +9,15 @@ mod synthetic;
 use vramlab::model::{Event, EventKind, Micros};
 use vramlab::recording::Timeline;
 
-/// What this process holds, in bytes.
+/// Resident memory of this process, in bytes.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
-/// Short steps, whose history is what states weigh most by: were that not counted, bounds would hold nothing.
+/// Short steps, whose history is the largest part of the states' weight: if it were not counted, bounds would bound
+/// nothing.
 #[test]
 fn what_a_long_run_is_said_to_weigh_is_what_it_weighs() {
     const STEPS: usize = 150_000;

@@ -1,13 +1,13 @@
-//! Holds our allocator against PyTorch's own.
+//! Compares our allocator with PyTorch's own.
 //!
 //! ```text
 //! cargo run --example judge -- PROGRAM…                        programs that PyTorch's has run
 //! cargo run --example judge -- --random RUNNER FIRST COUNT     random ones, run by it now
 //! ```
 //!
-//! What a program is stands in `tests/judge/mod.rs`; a file may hold several, divided by lines of `====`. `RUNNER` runs
-//! PyTorch's; `runner.rs` tells what it is. Prints the first difference of each program that has one, and keeps random ones in
-//! the folder `different`. Exit code 0 if none has.
+//! `tests/judge/mod.rs` describes programs; a file may hold several, divided by lines of `====`. `RUNNER` runs
+//! PyTorch's allocator; see `runner.rs`. Prints the first difference of each program that has one, and keeps random
+//! ones in the folder `different`. Exit code 0 if there is no difference.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a program that can't be read can't be judged")]
 
 #[path = "../../tests/judge/mod.rs"]
@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use random::{Draw, Program};
 use runner::Runner;
 
-/// What was judged so far.
+/// Counts of what was judged so far.
 #[derive(Default)]
 struct Tally {
     programs: u64,

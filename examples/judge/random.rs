@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 const MIB: u64 = 1 << 20;
 
-/// Numbers that follow from a seed (SplitMix64).
+/// Numbers from a seed (SplitMix64).
 pub struct Draw(u64);
 
 impl Draw {
@@ -20,7 +20,7 @@ impl Draw {
         z ^ (z >> 31)
     }
 
-    /// Both ends included.
+    /// A number from `low` to `high`, both included.
     fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.next() % (high - low + 1)
     }
@@ -33,7 +33,7 @@ impl Draw {
         of[self.index(of.len())]
     }
 
-    /// In so many of a thousand cases.
+    /// True in this many of a thousand cases.
     fn chance(&mut self, per_mille: u64) -> bool {
         self.next() % 1000 < per_mille
     }
@@ -45,7 +45,7 @@ pub struct Program {
     pub device_bytes: u64,
     pub capacity: u64,
     pub limit: Option<u64>,
-    /// How the driver places segments: 0 rising, 1 falling, 2 at random.
+    /// How the driver places segments: 0 ascending, 1 descending, 2 at random.
     pub addresses: u64,
     pub seed: u64,
     pub delay: u64,
@@ -53,7 +53,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// For PyTorch 2.`minor`.
+    /// A random program for PyTorch 2.`minor`.
     pub fn draw(draw: &mut Draw, minor: u32) -> Self {
         let pools = draw.chance(400);
         let base = draw.one(&[256 * MIB, 512 * MIB, 1000 * MIB, 4096 * MIB, 16_384 * MIB, 32_768 * MIB]);
@@ -70,7 +70,7 @@ impl Program {
     }
 }
 
-/// Some settings. With private pools segments do not expand: PyTorch counts such segments wrongly.
+/// Random settings. With private pools segments don't expand, because PyTorch counts such segments wrongly.
 fn conf(draw: &mut Draw, minor: u32, pools: bool, limited: bool) -> String {
     if draw.chance(250) {
         return String::new();
@@ -99,11 +99,11 @@ fn conf(draw: &mut Draw, minor: u32, pools: bool, limited: bool) -> String {
     words.join(",")
 }
 
-/// Settings that replace `conf` at run time. What says when blocks are split stays: PyTorch gives parts of segments back after
-/// that changed, and breaks down.
+/// Settings that replace `conf` at run time. Settings that decide when blocks are split stay: after they change,
+/// PyTorch gives parts of segments back and breaks down.
 fn changed(draw: &mut Draw, conf: &str, pools: bool) -> String {
     let kept = ["max_split_size_mb", "max_non_split_rounding_mb", "large_segment_size_mb"];
-    // No value of these has a comma.
+    // None of their values has a comma.
     let of = conf.split(',').filter(|word| kept.iter().any(|key| word.starts_with(key)));
     let mut words: Vec<String> = of.map(str::to_owned).collect();
     words.push(format!("roundup_power2_divisions:{}", draw.one(&["1", "2", "4", "[4:2,>:8]"])));
@@ -138,16 +138,18 @@ struct Script<'a> {
     conf: String,
     sizes: Vec<u64>,
     streams: Vec<u64>,
-    /// Of a thousand blocks so many are used by other streams, and of a thousand requests so many have a size of their own.
+    /// How many of a thousand blocks are used by other streams, and how many of a thousand requests have a size of
+    /// their own.
     side: u64,
     odd: u64,
     largest: u64,
     lines: Vec<String>,
-    /// Live blocks, and freed ones whose events are held.
+    /// Live blocks, and freed blocks whose events are held back.
     live: Vec<u64>,
     held: Vec<u64>,
     blocks: u64,
-    /// Users of each private pool, and whether a graph is captured into it where requests go to it.
+    /// The number of users of each private pool; and for each pool to which requests go, whether a graph is captured
+    /// into it.
     users: BTreeMap<Pool, u64>,
     active: BTreeMap<Pool, bool>,
 }
@@ -249,8 +251,8 @@ impl<'a> Script<'a> {
         }
     }
 
-    /// Something about private pools. What PyTorch asserts is left out: a pool without users is not used again, and a pool
-    /// to which requests go is neither begun nor given up.
+    /// A random action on private pools. It avoids what PyTorch asserts against: a pool without users is not used
+    /// again, and a pool to which requests go is neither begun nor released.
     fn pool(&mut self) {
         let idle = |(pool, users): (&Pool, &u64)| (*users > 0 && !self.active.contains_key(pool)).then_some(*pool);
         let idle: Vec<Pool> = self.users.iter().filter_map(idle).collect();
@@ -280,7 +282,7 @@ impl<'a> Script<'a> {
         let next = self.users.len() as u64 + 1;
         let again = !idle.is_empty() && self.draw.chance(500);
         let pool = if again { self.draw.one(idle) } else { self.draw.one(&[(next, 0), (0, next)]) };
-        // Graphs have pools of their own, as a rule.
+        // Graphs usually have pools of their own.
         let capture = if self.draw.chance(800) { pool.0 > 0 } else { self.draw.chance(500) };
         let stream = if self.draw.chance(600) { format!(" {}", self.draw.one(&self.streams)) } else { String::new() };
         self.say(format!("{} {} {}{stream}", if capture { "capture" } else { "begin" }, pool.0, pool.1));
@@ -288,7 +290,7 @@ impl<'a> Script<'a> {
         self.active.insert(pool, capture);
     }
 
-    /// Gives everything back.
+    /// Frees everything.
     fn leave(&mut self) {
         for (a, b) in std::mem::take(&mut self.active).into_keys() {
             self.say(format!("end {a} {b}"));

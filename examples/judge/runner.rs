@@ -1,4 +1,4 @@
-//! PyTorch's allocator, in a process of its own for each program: it is one to a process.
+//! PyTorch's allocator, in a process of its own for each program, because a process has only one.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -6,15 +6,15 @@ use std::process::{Command, Stdio};
 
 use super::random::Program;
 
-/// What PyTorch says of settings that it does not take.
+/// PyTorch's message about settings that it refuses.
 const REFUSED: &str = "the allocator refused: CachingAllocator option";
 
-/// A program that puts a released `libc10_cuda.so` on a driver which hands out addresses and keeps no memory, in a folder that is
-/// called as the version (`2.13.0/runner`).
+/// A program that runs a released `libc10_cuda.so` on a driver which hands out addresses and keeps no memory. It lies
+/// in a folder that is named after the version (`2.13.0/runner`).
 ///
-/// It is given the driver's capacity and the device's memory in bytes, the limit in bytes or `-`, how addresses are chosen, a seed,
-/// and how long events take; the settings in `PYTORCH_ALLOC_CONF`; the script on its standard input. It prints facts and, behind
-/// them, `end`. Scripts and facts stand in `tests/judge/mod.rs`.
+/// Its arguments are the driver's capacity and the device's memory in bytes, the limit in bytes or `-`, how addresses
+/// are chosen, a seed, and how long events take. It gets the settings in `PYTORCH_ALLOC_CONF`, and the script on
+/// standard input. It prints facts and, after them, `end`. `tests/judge/mod.rs` describes scripts and facts.
 pub struct Runner {
     path: PathBuf,
     torch: String,
@@ -39,12 +39,12 @@ impl Runner {
         &self.torch
     }
 
-    /// 13 of 2.13.0.
+    /// 13 for version 2.13.0.
     pub const fn minor(&self) -> u32 {
         self.minor
     }
 
-    /// The program with what PyTorch's allocator did; `None` if it does not take the settings.
+    /// Runs a program, and returns it with what PyTorch's allocator did; `None` if PyTorch refuses the settings.
     pub fn run(&self, program: &Program) -> Result<Option<String>, String> {
         let script = program.script.join("\n") + "\n";
         let told = |error: std::io::Error| format!("{}: {error}", self.path.display());
@@ -61,7 +61,7 @@ impl Runner {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(told)?;
-        // It reads all before it says anything, or ends early.
+        // The runner reads the whole script before it prints anything, or ends early.
         if let Some(mut input) = child.stdin.take() {
             let _ = input.write_all(script.as_bytes());
         }

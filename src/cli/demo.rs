@@ -21,7 +21,7 @@ use crate::workload::WorkloadEntry;
 enum PaceArg {
     /// Slow: for a talk.
     Slow,
-    /// For reading alone.
+    /// For reading by yourself.
     #[default]
     Normal,
     /// As fast as the lab goes.
@@ -34,7 +34,7 @@ pub(super) struct DemoArgs {
     /// How long captions stay.
     #[arg(long, value_enum, default_value_t)]
     pace: PaceArg,
-    /// A story of your own; the lab's, lab/demo.toml, shows what can be in it.
+    /// Play a story of your own instead; the lab's, lab/demo.toml, shows what a story can have.
     #[arg(long, value_name = "FILE")]
     story: Option<PathBuf>,
     /// Where the lab runs, such as cuda:0 or sim:rtx-4090 [default: the story's]; full-size models are slow on cpu.

@@ -22,7 +22,7 @@ pub(super) struct ExportArgs {
     /// A recording or a PyTorch memory snapshot; `-` reads standard input.
     #[arg(value_name = "FILE|-")]
     file: PathBuf,
-    /// The PyTorch version of a snapshot, from 2.1 to 2.15 [default: as its keys say].
+    /// The PyTorch version of a snapshot, from 2.1 to 2.15 [default: the one that its keys show].
     #[arg(long, value_name = "VERSION")]
     torch: Option<TorchVersion>,
     /// The format to write.

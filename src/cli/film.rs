@@ -90,16 +90,16 @@ fn rate(text: &str) -> Result<f64, String> {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Screen (of svg, text and cast)")]
 pub(super) struct FilmArgs {
-    /// The screen [default: lab].
+    /// The screen to draw [default: lab].
     #[arg(long, value_name = "lab|blocks|step|ops|compare|ledger|stacks", value_parser = screen)]
     screen: Option<usize>,
-    /// Columns and rows [default: 120x40].
+    /// Size of the screen in columns and rows [default: 120x40].
     #[arg(long, value_name = "COLSxROWS")]
     size: Option<Size>,
-    /// Theme: see `vramlab list` [default: dark].
+    /// Name of a theme: see `vramlab list` [default: dark].
     #[arg(long, value_name = "NAME")]
     theme: Option<String>,
-    /// Characters [default: unicode].
+    /// Which characters to draw with [default: unicode].
     #[arg(long, value_enum)]
     glyphs: Option<GlyphArg>,
     /// Frames per second of a film [default: 10].

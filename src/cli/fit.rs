@@ -33,11 +33,13 @@ pub(super) struct FitArgs {
     workload: Option<String>,
     #[command(flatten)]
     spec: SpecArgs,
-    /// Steps that a batch must train, each time from a clean state; for a program: steps of its optimizer, unless it ends before.
+    /// Number of steps that a batch must train, each time from a clean state. Of a program, steps of its optimizer count, unless
+    /// it ends before.
     #[arg(long, value_name = "N", default_value_t = fit::STEPS, value_parser = clap::value_parser!(u64).range(1..=1000))]
     steps: u64,
-    /// Share the work among simulated GPUs so (ddp, ddp-view, zero1, zero2, fsdp, tp, pp-gpipe, pp-1f1b, ps) or in each of these ways
-    /// (all): the fewest cards for the batch of all ranks, and with --device sim:h200x4 the largest batch of four.
+    /// Share the work among simulated GPUs in this way (ddp, ddp-view, zero1, zero2, fsdp, tp, pp-gpipe, pp-1f1b, ps), or try
+    /// each of them (all). Finds the fewest cards for the batch of all ranks; with --device sim:h200x4 the largest batch of four
+    /// cards.
     #[arg(long, value_name = "WAY", conflicts_with = "batch_only")]
     parallel: Option<ranks::Ways>,
     /// Find only the largest batch; try no combinations of switches.
@@ -46,7 +48,7 @@ pub(super) struct FitArgs {
     /// Print one JSON object instead of tables.
     #[arg(long)]
     json: bool,
-    /// Any PyTorch program and its arguments after `--`, with {} for the batch, on the card of --device.
+    /// Any PyTorch program and its arguments, after `--`; {} among them is the batch. It runs on the card of --device.
     #[arg(value_name = "PROGRAM", last = true, requires = "device", conflicts_with_all = NOT_OF_PROGRAMS)]
     program: Vec<OsString>,
 }

@@ -7,7 +7,7 @@ use crate::{session, tui};
 /// How findings and autopsies are worded on the command line.
 pub(super) const WORDS: Words = Words { flag, autopsy: |view| tui::autopsy_lines(view, usize::MAX, flag) };
 
-/// What to give on the command line for a remedy.
+/// The command line's flag for a remedy.
 pub(super) fn flag(remedy: &Remedy) -> String {
     session::in_flags(remedy)
 }

@@ -18,8 +18,8 @@ use crate::whatif::{Conditions, Figures, Follower, Places};
 /// Which ghost is to follow.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct GhostArgs {
-    /// Predict what other allocator settings would reserve: a second allocator gets the same requests. PyTorch's syntax
-    /// (expandable_segments:True), plus limit:8GiB and empty_cache_every:10 (steps).
+    /// Predict what other allocator settings would reserve: a second allocator gets the same requests. CONF is in
+    /// PyTorch's syntax (expandable_segments:True), with two keys more: limit:8GiB and empty_cache_every:10 (steps).
     #[arg(long, value_name = "CONF")]
     ghost: Option<String>,
 }

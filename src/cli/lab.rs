@@ -37,11 +37,12 @@ pub(super) struct LabArgs {
     workload: Option<String>,
     #[command(flatten)]
     spec: SpecArgs,
-    /// Train on several GPUs (--device cuda:0,1 or sim:h200x2) or threads (cpux2), sharing the work so: ddp, ddp-view (gradients are
-    /// views of the buckets), zero1, zero2, fsdp, tp, pp-gpipe, pp-1f1b or ps (a parameter server). The batch is that of all ranks.
+    /// Train on several GPUs (--device cuda:0,1 or sim:h200x2) or threads (cpux2), which share the work in this way: ddp,
+    /// ddp-view (gradients are views of the buckets), zero1, zero2, fsdp, tp, pp-gpipe, pp-1f1b or ps (a parameter server).
+    /// --batch is the batch of all ranks together.
     #[arg(long, value_name = "WAY")]
     parallel: Option<Parallelism>,
-    /// Stop after this many steps; the lab stays open.
+    /// Stop training after this many steps; the lab stays open [default: train on].
     #[arg(long, value_name = "N")]
     steps: Option<u64>,
     /// Record to this file: `vramlab open FILE` plays it.

@@ -20,11 +20,11 @@ use crate::tui;
 /// Arguments of `vramlab open`.
 #[derive(Debug, Args)]
 pub(super) struct OpenArgs {
-    /// A recording, or PyTorch memory snapshots: the ranks of one job, or runs side by side. `-` reads standard input. Further
-    /// recordings, and output of `vramlab run --json`, are compared with it.
+    /// A recording, or PyTorch memory snapshots: those of the ranks of one job, or runs to show side by side. `-` reads
+    /// standard input. Further recordings, and output of `vramlab run --json`, are compared with the first file.
     #[arg(value_name = "FILE|-", required = true)]
     files: Vec<PathBuf>,
-    /// The PyTorch version of a snapshot, from 2.1 to 2.15 [default: as its keys say].
+    /// The PyTorch version of a snapshot, from 2.1 to 2.15 [default: the one that its keys show].
     #[arg(long, value_name = "VERSION")]
     torch: Option<TorchVersion>,
     /// Follow a recording that is still being written.

@@ -37,27 +37,29 @@ pub(super) struct RunArgs {
     workload: String,
     #[command(flatten)]
     spec: SpecArgs,
-    /// Steps to train [default: 24; with --lengths an epoch].
+    /// Number of steps to train [default: 24; with --lengths an epoch].
     #[arg(long, value_name = "N")]
     steps: Option<u64>,
-    /// Train on several GPUs (--device cuda:0,1 or sim:h200x2) or threads (cpux2), sharing the work so: ddp, ddp-view (gradients are
-    /// views of the buckets), zero1 (sharded optimizer state), zero2 (and gradients), fsdp (and parameters), tp (layers split),
-    /// pp-gpipe or pp-1f1b (blocks in a pipeline), or ps (a parameter server: rank 0 has the optimizer). The batch is that of all ranks. Under torchrun --no-python, mpirun or srun each
-    /// process is a rank, on --device cuda or cpu.
+    /// Train on several GPUs (--device cuda:0,1 or sim:h200x2) or threads (cpux2), which share the work in this way: ddp,
+    /// ddp-view (gradients are views of the buckets), zero1 (sharded optimizer state), zero2 (and gradients), fsdp (and
+    /// parameters), tp (layers split), pp-gpipe or pp-1f1b (blocks in a pipeline), or ps (a parameter server: rank 0 has the
+    /// optimizer). --batch is the batch of all ranks together. Under torchrun --no-python, mpirun or srun each process is a rank,
+    /// on --device cuda or cpu.
     #[arg(long, value_name = "WAY", conflicts_with_all = ["kernels", "summary", "modules", "reset_peaks_after", "ghost"])]
     parallel: Option<Parallelism>,
-    /// Call torch.cuda.reset_peak_memory_stats() after this many steps: max_memory_allocated and max_memory_reserved then cover the
-    /// steps that follow, beside the peaks of the whole run.
+    /// Call torch.cuda.reset_peak_memory_stats() after this many steps: max_memory_allocated and max_memory_reserved then cover
+    /// the steps that follow. The peaks of the whole run are printed, too.
     #[arg(long, value_name = "N", conflicts_with = "kernels")]
     reset_peaks_after: Option<u64>,
-    /// Print one JSON object, with the keys of the PyTorch reference figures.
+    /// Print one JSON object instead of the table, with the keys of the PyTorch reference figures.
     #[arg(long)]
     json: bool,
-    /// Print the time of every kernel in the later half of the steps. Waits for each kernel, so steps are slower.
+    /// Print the time of every kernel in the later half of the steps. The run waits for each kernel, so steps are
+    /// slower.
     #[arg(long, conflicts_with = "json")]
     kernels: bool,
-    /// Record to this file, or to standard output (`-`) instead of the table: `vramlab open` plays it. Where each rank is a process,
-    /// to one for each: run.rank0.vram for run.vram.
+    /// Record to this file, or to standard output (`-`) instead of the table; `vramlab open` plays it. If each rank is a process,
+    /// each writes its own file: run.rank0.vram for run.vram.
     #[arg(long, value_name = "FILE|-", conflicts_with = "kernels")]
     record: Option<PathBuf>,
     /// Print torch.cuda.memory_summary() after the table.
@@ -65,11 +67,11 @@ pub(super) struct RunArgs {
     summary: bool,
     #[command(flatten)]
     ghost: GhostArgs,
-    /// Print the output of each module's forward, as a forward hook sees it, and what it keeps until backward; with --json, as
-    /// the key "modules".
+    /// Print how large the output of each module's forward is, as a forward hook sees it, and what the module keeps until
+    /// backward; with --json, as the key "modules".
     #[arg(long, conflicts_with = "kernels")]
     modules: bool,
-    /// Accepted for clarity: `run` never opens a screen.
+    /// Has no effect: `run` never opens a screen.
     #[arg(long)]
     headless: bool,
 }

@@ -12,22 +12,23 @@ use crate::tui::{self, OpeningCommand, TuiError, TuiOptions};
 /// How the screen is to look.
 #[derive(Debug, Args)]
 pub(super) struct ScreenArgs {
-    /// Theme: see `vramlab list` [default: from the settings, else dark].
+    /// Name of a theme: see `vramlab list` [default: from the settings, else dark].
     #[arg(long, value_name = "NAME", help_heading = "Screen")]
     theme: Option<String>,
-    /// Colours [default: what the terminal supports].
+    /// How many colours to use [default: as many as the terminal supports].
     #[arg(long, value_enum, help_heading = "Screen")]
     color: Option<ColorArg>,
-    /// Characters [default: from the locale].
+    /// Which characters to draw with [default: those that the locale allows].
     #[arg(long, value_enum, help_heading = "Screen")]
     glyphs: Option<GlyphArg>,
-    /// Leave the mouse to the terminal.
+    /// Don't use the mouse, so that the terminal can select text with it.
     #[arg(long, overrides_with = "mouse", help_heading = "Screen")]
     no_mouse: bool,
     /// Use the mouse, even if the settings say not to.
     #[arg(long, overrides_with = "no_mouse", help_heading = "Screen")]
     mouse: bool,
-    /// Present: large figures, keys shown as pressed, quitting asks first, the leak stays off.
+    /// Present to an audience: large figures, keys shown as they are pressed, quitting asks first, and the key of the
+    /// leak is off.
     #[arg(long, help_heading = "Screen")]
     present: bool,
 }

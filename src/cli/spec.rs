@@ -31,25 +31,25 @@ pub enum InferenceArg {
     NoGrad,
     /// model.eval() under torch.inference_mode().
     InferenceMode,
-    /// model.eval() alone: the whole graph is built.
+    /// model.eval() alone: PyTorch builds the whole graph.
     Eval,
     /// Training mode, forward only.
     Train,
-    /// A GPT generates tokens with a cache of keys and values.
+    /// A GPT generates tokens, with a cache of keys and values.
     Generate,
 }
 
 /// How many models run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ModelsArg {
-    /// One.
+    /// One model.
     #[default]
     One,
-    /// Two on the device at once.
+    /// Two models on the device at once.
     Together,
-    /// Two with the same parameters.
+    /// Two models with the same parameters.
     Shared,
-    /// Two in turn, each loaded and then dropped.
+    /// Two models, one after the other; each is loaded and then dropped.
     InTurn,
 }
 
@@ -58,9 +58,9 @@ pub enum ModelsArg {
 pub enum WeightsArg {
     /// float32.
     Fp32,
-    /// bfloat16, with gradients and optimizer state alike.
+    /// bfloat16; gradients and optimizer state have it, too.
     Bf16,
-    /// float16, with gradients and optimizer state alike.
+    /// float16; gradients and optimizer state have it, too.
     Fp16,
 }
 
@@ -81,40 +81,40 @@ pub struct SpecArgs {
     /// GPU where CUDA works, else the processor].
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
-    /// Speed of a simulated device: 2 is twice as fast as the card, or `max` [default: max; in the lab, the card's speed
-    /// while steps stay watchable].
+    /// Speed of a simulated device: 2 is twice as fast as the card, `max` is as fast as this machine can [default: max;
+    /// in the lab, the card's speed, or faster if a step would take too long to watch].
     #[arg(long, value_name = "N|max", value_parser = parse_speed)]
     pub speed: Option<Speed>,
-    /// The PyTorch version of the allocator, from 2.1 to 2.15; the ops are those of 2.11.
+    /// The PyTorch version whose allocator is used, from 2.1 to 2.15; the ops are always those of 2.11.
     #[arg(long, value_name = "VERSION", default_value_t)]
     pub torch: TorchVersion,
     #[command(flatten)]
     pub switches: SwitchArgs,
-    /// Layers (transformer blocks; linear layers of an MLP).
+    /// Number of layers: transformer blocks, or linear layers of an MLP [default: the workload's, as for all sizes].
     #[arg(long, value_name = "N", help_heading = "Sizes")]
     pub layers: Option<Repeats>,
-    /// Channels.
+    /// Channels of a layer, its width.
     #[arg(long, value_name = "N", help_heading = "Sizes")]
     pub width: Option<Extent>,
-    /// Attention heads; must divide the width.
+    /// Attention heads of a layer; must divide the width.
     #[arg(long, value_name = "N", help_heading = "Sizes")]
     pub heads: Option<Extent>,
-    /// Sequence length (input values of an MLP).
+    /// Sequence length in tokens; of an MLP, the number of input values.
     #[arg(long, value_name = "N", help_heading = "Sizes")]
     pub seq: Option<Extent>,
-    /// Vocabulary size (or classes of a classifier).
+    /// Vocabulary size; of a classifier, the number of classes.
     #[arg(long, value_name = "N", help_heading = "Sizes")]
     pub vocab: Option<Extent>,
-    /// Classes.
+    /// Number of classes; the same as --vocab.
     #[arg(long, value_name = "N", help_heading = "Sizes", conflicts_with = "vocab")]
     pub classes: Option<Extent>,
-    /// Rows and columns of an image.
+    /// Rows and columns of an image, in pixels.
     #[arg(long, value_name = "N", help_heading = "Sizes")]
     pub image: Option<Extent>,
-    /// Rows and columns of a patch; must divide the image.
+    /// Rows and columns of a patch, in pixels; must divide the image's.
     #[arg(long, value_name = "N", help_heading = "Sizes")]
     pub patch: Option<Extent>,
-    /// Position embeddings of the model [default: as --seq].
+    /// Number of the model's position embeddings [default: as --seq].
     #[arg(long, value_name = "N", help_heading = "Sizes")]
     pub context: Option<Extent>,
     /// Type of the weights of Llama and its kin [default: what their config says, else fp32].
@@ -127,22 +127,22 @@ pub struct SpecArgs {
     /// [default: q_proj,v_proj].
     #[arg(long, value_name = "NAMES", requires = "lora", help_heading = "LoRA")]
     pub lora_targets: Option<Targets>,
-    /// What an adapter adds is multiplied by this over the rank [default: twice the rank].
+    /// Scale what an adapter adds by this number divided by the rank [default: twice the rank].
     #[arg(long, value_name = "X", requires = "lora", help_heading = "LoRA")]
     pub lora_alpha: Option<f64>,
-    /// Leave out this share of what goes into an adapter, drawn anew in every step [default: 0].
+    /// Drop this share of the values that enter an adapter, other ones in every step [default: 0].
     #[arg(long, value_name = "SHARE", requires = "lora", help_heading = "LoRA")]
     pub lora_dropout: Option<Share>,
-    /// Train the length of each row of an adapted weight by itself, as peft does with `use_dora` (DoRA).
+    /// Train the magnitude of each row of an adapted weight separately, as peft does with `use_dora` (DoRA).
     #[arg(long, requires = "lora", help_heading = "LoRA")]
     pub dora: bool,
-    /// Keep the frozen linear layers in 4 bits, as bitsandbytes does (QLoRA): their largest magnitudes in f32 (`nf4`) or in 8 bits
-    /// (`nf4-double`).
+    /// Keep the frozen linear layers in 4 bits, as bitsandbytes does (QLoRA). The largest magnitude of each block is kept in f32
+    /// (`nf4`) or in 8 bits (`nf4-double`).
     #[arg(long, value_name = "nf4|nf4-double", help_heading = "LoRA")]
     pub quantize: Option<Quantization>,
-    /// What becomes of embeddings, head and norms beside layers in 4 bits: f32 by peft's prepare_model_for_kbit_training (`kbit`, the
-    /// default); norms alone, as TRL's peft_module_casting_to_bf16 leaves them behind that (`trl`); they keep the type of the weights
-    /// (`none`).
+    /// The type of embeddings, head and norms if linear layers have 4 bits: all f32, as after peft's
+    /// prepare_model_for_kbit_training (`kbit`, the default); only norms f32, as after TRL's peft_module_casting_to_bf16 (`trl`);
+    /// or the type of the weights (`none`).
     #[arg(long, value_name = "kbit|trl|none", help_heading = "LoRA")]
     pub prepare: Option<Preparation>,
     /// What to train on: `reference` (the four fixed batches of the reference measurements, kept on the device),
@@ -150,40 +150,42 @@ pub struct SpecArgs {
     /// `synthetic` (the same, copied to the device each time), `text` (vramlab's own source), or a file.
     #[arg(long, value_name = "reference|fresh|host|synthetic|text|FILE")]
     pub data: Option<PathBuf>,
-    /// Train on samples of these lengths in tokens: a text with one a line, or a column of a CSV or JSONL file (of lists: how
-    /// long each is) [default: its first column with numbers]. Samples longer than --seq, where it is given, are cut to it.
+    /// Train on samples of these lengths, in tokens. FILE is a text with one length a line, or a CSV or JSONL file with a
+    /// column of lengths, or of lists that are as long [default: its first column with numbers]. Samples longer than --seq
+    /// are cut to it, if --seq is given.
     #[arg(long, value_name = "FILE[:COLUMN]", conflicts_with_all = ["data", "inference"], help_heading = "Lengths")]
     pub lengths: Option<PathBuf>,
-    /// How they become batches: padded to the longest sample of each batch in the order of the file (`pad`), in random order
-    /// (`shuffle`), with samples of nearly the same length together (`bucket`, as group_by_length), or in falling order
-    /// (`longest-first`); or one after the other in rows of --seq tokens (`pack`).
+    /// How samples become batches: `pad` takes them in the order of the file and pads each batch to its longest sample;
+    /// `shuffle` takes them in random order; `bucket` puts samples of nearly the same length together, as group_by_length
+    /// does; `longest-first` takes them in falling order; `pack` puts them one after the other into rows of --seq tokens.
     #[arg(long, value_name = "POLICY", requires = "lengths", default_value = "pad", value_parser = policy_parser(),
           help_heading = "Lengths")]
     pub length_policy: LengthPolicy,
-    /// Seed of everything random.
+    /// Seed of all random numbers.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Load the weights from a checkpoint saved before: through the device (`torch.load(…, map_location="cuda")`), the same
-    /// with the loaded dict kept in a variable, or through the host (`"cpu"`).
+    /// Load the weights from a checkpoint first: through the device, as `torch.load(…, map_location="cuda")` does
+    /// (`device`); in the same way, while a variable keeps the loaded dict (`kept`); or through the host, as with `"cpu"`
+    /// (`host`).
     #[arg(long, value_name = "device|kept|host")]
     pub load: Option<CheckpointLoad>,
-    /// Allocate one segment of this size first and cut everything from it: a static pool, as JAX preallocates 75%. If no large
-    /// block of the model lies in it, it is released with the cache before the first step.
+    /// Allocate one segment of this size first and cut large blocks from it: a static pool, as JAX preallocates 75%. If no
+    /// large block of the model lies in it, it is released with the cache before the first step.
     #[arg(long, value_name = "BYTES|SHARE")]
     pub preallocate: Option<MemoryLimit>,
     /// Run the model instead of training it.
     #[arg(long, value_enum, value_name = "MODE", help_heading = "Inference")]
     pub inference: Option<InferenceArg>,
-    /// Parameters and inputs in fp16, as model.half().
+    /// Have parameters and inputs in fp16, as after model.half().
     #[arg(long, requires = "inference", help_heading = "Inference")]
     pub half: bool,
-    /// How many models.
+    /// How many models run, and how they share the device.
     #[arg(long, value_enum, requires = "inference", default_value_t, help_heading = "Inference")]
     pub models: ModelsArg,
-    /// Tokens to generate; the prompt is the rest of the sequence [default: half of it].
+    /// Number of tokens to generate; the rest of the sequence is the prompt [default: half of the sequence].
     #[arg(long, value_name = "N", requires = "inference", help_heading = "Inference")]
     pub new_tokens: Option<Extent>,
-    /// Generate with keys and values in preallocated tensors instead of growing ones.
+    /// Generate with a cache of keys and values that is allocated once, instead of one that grows.
     #[arg(long, requires = "inference", help_heading = "Inference")]
     pub static_cache: bool,
 }

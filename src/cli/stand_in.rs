@@ -24,14 +24,16 @@ const MOST: usize = 64;
 /// Which card a program sees.
 #[derive(Debug, Args)]
 pub(super) struct StandInArgs {
-    /// Run the program on a card that is not there, such as sim:rtx-4090, or sim:h100-80gx8 for eight of them (see `vramlab list`).
+    /// Run the program without a GPU, on a simulated card such as sim:rtx-4090, or sim:h100-80gx8 for eight of them (see
+    /// `vramlab list`).
     #[arg(long, value_name = "DEVICE", conflicts_with = "attach")]
     pub device: Option<String>,
-    /// A smaller card of the same kind: its memory, such as 16GiB or 50%.
+    /// Give the card less memory, such as 16GiB or 50% of its own.
     #[arg(long, value_name = "SIZE", requires = "device")]
     pub limit: Option<MemoryLimit>,
-    /// Let a gradient scaler's first N steps overflow, as those of a run on a card may, or certain ones: 1..4 are the steps 1 to 3. It
-    /// skips them. Where it has several optimizers, 1..3,0 are the first one's and the next ones'.
+    /// Let the first N steps of a gradient scaler overflow, so that it skips them, as it may on a real card. 1..4 lets the steps
+    /// 1 to 3 overflow. If it has several optimizers, commas separate them: 1..3,0 is 1..3 for the first one and 0 for all
+    /// others.
     #[arg(long, value_name = "N", requires = "device", value_delimiter = ',')]
     pub skip_steps: Vec<Skips>,
 }

@@ -20,13 +20,13 @@ pub(super) struct SubjectArgs {
     /// A recording or a PyTorch memory snapshot; `-` reads standard input.
     #[arg(value_name = "FILE|-")]
     pub file: PathBuf,
-    /// Device number [default: the first with allocations].
+    /// Number of the device [default: the first one with allocations].
     #[arg(long, value_name = "N")]
     pub rank: Option<u16>,
-    /// The PyTorch version of a snapshot, from 2.1 to 2.15 [default: as its keys say].
+    /// The PyTorch version of a snapshot, from 2.1 to 2.15 [default: the one that its keys show].
     #[arg(long, value_name = "VERSION")]
     pub torch: Option<TorchVersion>,
-    /// Memory that this process could use on the device [default: as the file says].
+    /// Memory that the recorded process could use on the device [default: as the file says].
     #[arg(long, value_name = "BYTES")]
     pub device_bytes: Option<Bytes>,
 }

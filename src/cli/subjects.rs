@@ -18,16 +18,16 @@ use crate::whatif::{Facts, RecordedRun};
 /// Which files, and what a person knows of them.
 #[derive(Debug, Args)]
 pub(super) struct SubjectsArgs {
-    /// Recordings, or PyTorch memory snapshots, such as those of the ranks of one job; `-` is the standard input.
+    /// Recordings, or PyTorch memory snapshots, such as those of the ranks of one job; `-` reads standard input.
     #[arg(value_name = "FILE|-")]
     pub files: Vec<PathBuf>,
-    /// Device number [default: all with allocations].
+    /// Number of the device [default: all with allocations].
     #[arg(long, value_name = "N")]
     pub rank: Option<u16>,
-    /// The PyTorch version of a snapshot, from 2.1 to 2.15 [default: as its keys say].
+    /// The PyTorch version of a snapshot, from 2.1 to 2.15 [default: the one that its keys show].
     #[arg(long, value_name = "VERSION")]
     pub torch: Option<TorchVersion>,
-    /// Memory that this process could use on the device [default: as the file says].
+    /// Memory that the recorded process could use on the device [default: as the file says].
     #[arg(long, value_name = "BYTES")]
     pub device_bytes: Option<Bytes>,
 }

@@ -19,14 +19,14 @@ pub(super) struct SummaryArgs {
     /// A recording or a PyTorch memory snapshot; `-` reads standard input.
     #[arg(value_name = "FILE|-")]
     file: PathBuf,
-    /// The PyTorch version of a snapshot, from 2.1 to 2.15 [default: as its keys say].
+    /// The PyTorch version of a snapshot, from 2.1 to 2.15 [default: the one that its keys show].
     #[arg(long, value_name = "VERSION")]
     torch: Option<TorchVersion>,
     /// The moment: now (the end), peak (of allocated), oom (the last request that failed), step:N (where the step begins),
     /// event:N (after N events).
     #[arg(long, value_name = "MOMENT", default_value = "now")]
     at: ExportMoment,
-    /// Device number [default: the first with events].
+    /// Number of the device [default: the first one with events].
     #[arg(long, value_name = "N")]
     rank: Option<u16>,
     /// Leave out the rows of each pool.

@@ -15,21 +15,23 @@ const SCHEDULE_STEPS: u64 = 1000;
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Switches")]
 struct Hyper {
-    /// Weight decay, as the optimizer applies it [default: 0.1 for adamw, 0 for the others].
+    /// Weight decay of the optimizer [default: 0.1 for adamw, 0 for the others].
     #[arg(long, value_name = "X")]
     weight_decay: Option<f64>,
-    /// Clip the gradients before every optimizer step, so that the norm of all of them is at most this (clip_grad_norm_).
+    /// Clip the gradients before every optimizer step, so that their common norm is at most this, as clip_grad_norm_ does
+    /// [default: no clipping].
     #[arg(long, value_name = "NORM", value_parser = parse_norm)]
     clip: Option<f64>,
-    /// Call Llama and its kin with use_cache=True: keys and values of every layer are copied, and kept until the output goes.
-    /// Checkpoints leave no cache.
+    /// Call Llama and its kin with use_cache=True: keys and values of every layer are copied, and the copies live as long as
+    /// the model's output. Checkpointing leaves no cache.
     #[arg(long)]
     use_cache: bool,
-    /// Run the MLPs of Llama and its kin tile by tile of the positions, in backward too, as DeepSpeed's TiledMLP: as many tiles as the
-    /// model's width goes into the length.
+    /// Run the MLPs of Llama and its kin on one tile of positions after the other, in backward too, as DeepSpeed's TiledMLP does.
+    /// The number of tiles is the length divided by the model's width.
     #[arg(long)]
     tiled_mlp: bool,
-    /// Steps over which the cosine falls to zero; as many more bring it back, as CosineAnnealingLR does.
+    /// Number of steps over which the cosine falls to zero. Over as many more it rises again, as with
+    /// CosineAnnealingLR.
     #[arg(long, value_name = "N", default_value_t = SCHEDULE_STEPS, value_parser = clap::value_parser!(u64).range(1..))]
     schedule_steps: u64,
     /// Steps that the gradient scaler of fp16 skips: the first N, or those from A to before B. A simulated card computes nothing,

@@ -29,8 +29,8 @@ const ROWS: usize = 10;
 pub(super) struct TuneArgs {
     #[command(flatten)]
     subject: SubjectArgs,
-    /// The most that may be reserved, such as 24GiB: what does not fit is left out, and garbage collection is tried
-    /// [default: as in the run].
+    /// The most that may be reserved, such as 24GiB. Settings under which the run does not fit are left out, and
+    /// garbage collection is tried, too [default: as in the run].
     #[arg(long, value_name = "BYTES")]
     limit: Option<Bytes>,
     /// Print one JSON object instead of a table.

@@ -30,16 +30,17 @@ const GONE: Duration = Duration::from_millis(300);
 /// Arguments of `vramlab watch`.
 #[derive(Debug, Args)]
 pub(super) struct WatchArgs {
-    /// Attach to a program that is being watched, or that imports vramlab_watch itself; by its PID if there are several.
+    /// Attach to a program that is being watched already, or that imports vramlab_watch itself. If there are several,
+    /// give its PID.
     #[arg(long, value_name = "PID", num_args = 0..=1, conflicts_with = "program")]
     attach: Option<Option<u32>>,
     /// Record to this file without a screen: `vramlab open FILE` plays it.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// Which allocations are recorded with their stacks.
+    /// Which allocations are recorded with their stacks, and so with source lines.
     #[arg(long, value_enum, default_value_t)]
     lines: LinesArg,
-    /// Where the program's own output goes while the screen is open [default: vramlab-watch-PID.log here].
+    /// File for the program's own output while the screen is open [default: vramlab-watch-PID.log here].
     #[arg(long, value_name = "FILE", conflicts_with = "record")]
     output: Option<PathBuf>,
     #[command(flatten)]
@@ -54,12 +55,12 @@ pub(super) struct WatchArgs {
 /// Which allocations have lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum LinesArg {
-    /// Those of the first steps and a few later ones.
+    /// Those of the first 20 steps, and now and then later.
     #[default]
     Sampled,
-    /// All; a few microseconds each.
+    /// All: each costs a few microseconds.
     All,
-    /// None.
+    /// No allocations.
     None,
 }
 

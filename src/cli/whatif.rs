@@ -23,7 +23,7 @@ pub(super) struct WhatifArgs {
     #[command(flatten)]
     subject: SubjectArgs,
     /// Allocator settings to try, in PyTorch's syntax, such as expandable_segments:True; may be repeated [default:
-    /// expandable_segments:True, or the run's own with a limit or --empty-cache-every].
+    /// expandable_segments:True; with --limit or --empty-cache-every, the run's own].
     #[arg(long, value_name = "CONF")]
     alloc_conf: Vec<String>,
     /// The most that may be reserved, such as 8GiB [default: as in the run].

@@ -1,4 +1,4 @@
-//! Why an epoch is not simulated.
+//! Why an epoch can't be simulated.
 
 use thiserror::Error;
 
@@ -6,19 +6,19 @@ use crate::session::BuildError;
 use crate::train::TrainError;
 use crate::whatif::NotRepeated;
 
-/// Why an epoch is not simulated.
+/// Why an epoch can't be simulated.
 #[derive(Debug, Error)]
 pub enum EpochError {
-    /// The model can't be made.
+    /// The model can't be built.
     #[error(transparent)]
     Build(#[from] BuildError),
-    /// A step can't be run, with any memory.
+    /// A step can't run, with any amount of memory.
     #[error(transparent)]
     Train(#[from] TrainError),
-    /// Steps are not alike.
+    /// Steps differ where they should be alike.
     #[error(transparent)]
     NotRepeated(#[from] NotRepeated),
-    /// What its steps ask for takes more memory than is taken for it.
+    /// The requests of its steps take more memory than the program reserves for them.
     #[error("its batches have too many different lengths; give fewer --steps, or a part of the file")]
     TooManyLengths,
 }

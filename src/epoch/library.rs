@@ -1,4 +1,4 @@
-//! What steps ask for, by their batches.
+//! The requests of steps, by their batches.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
@@ -16,25 +16,25 @@ use crate::units::Bytes;
 use crate::whatif::{FirstStep, Step, StepLikeness, StepsWriter};
 use crate::workload::{Data, Lengths, PlannedBatch, Repeats, Sizes};
 
-/// Memory of a card on which every step fits.
+/// The memory of a card on which every step fits.
 const ENOUGH: Bytes = Bytes(1 << 42);
-/// Bytes that may be taken for what steps ask for.
+/// The most bytes that the requests of steps may take.
 const MOST: usize = 768 << 20;
-/// Steps whose kinds one engine runs.
+/// The number of kinds of steps that one engine runs.
 const CHUNK: usize = 256;
-/// From so many kinds on most are run with fewer layers.
+/// From this number of kinds on, most are run with fewer layers.
 const MANY: usize = 64;
-/// So few layers, or more where layers are of several kinds.
+/// The numbers of layers that are tried, in this order: models whose layers are of several kinds need more.
 const FEWER_LAYERS: [usize; 3] = [2, 6, 12];
-/// Steps of one structure that show how those of the whole model follow.
+/// The number of steps of one structure that show how the whole model's steps follow from the small ones.
 const SHOWN: usize = 8;
 
-/// What steps ask for.
+/// The requests of steps.
 #[derive(Debug, Default)]
 pub(super) struct StepLibrary {
-    /// Up to the end of a first step.
+    /// The requests up to the end of a run's first step.
     pub beginnings: HashMap<BatchKind, FirstStep>,
-    /// Every other one.
+    /// The requests of every other step.
     pub steps: HashMap<BatchKind, Step>,
 }
 
@@ -46,7 +46,7 @@ struct StepsJob {
 }
 
 impl StepLibrary {
-    /// What a step of every kind in `steps` asks, and one of each in `firsts` as the first of a run.
+    /// The requests of a step of every kind in `steps`, and of a run's first step of every kind in `firsts`.
     pub fn fill(
         spec: &LabSpec,
         lengths: &Lengths,
@@ -92,7 +92,7 @@ impl StepLibrary {
         self.steps.extend(other.steps);
     }
 
-    /// Whether those of its steps that `small` has follow from them, and are much longer.
+    /// Whether its steps follow from the `small` ones of the same kinds, and are much longer.
     fn follows_from(&self, small: &HashMap<BatchKind, Step>) -> bool {
         let kinds: Vec<&BatchKind> = small.keys().filter(|kind| self.has(kind)).collect();
         let shorter = kinds.iter().all(|kind| match (small.get(*kind), self.steps.get(*kind)) {
@@ -102,13 +102,13 @@ impl StepLibrary {
         shorter && by_structure(&kinds, small).iter().all(|group| self.likeness(group, small).is_some())
     }
 
-    /// How its steps of these kinds follow from `small` ones, as far as it has them.
+    /// How its steps of these kinds follow from `small` ones, as far as it has both.
     fn likeness(&self, group: &[&BatchKind], small: &HashMap<BatchKind, Step>) -> Option<StepLikeness> {
         let pairs: Vec<_> = group.iter().filter_map(|kind| Some((small.get(*kind)?, self.steps.get(*kind)?))).collect();
         StepLikeness::of(&pairs)
     }
 
-    /// Adds the other steps of these kinds where they follow.
+    /// Adds the other steps of these kinds, if they follow from small ones.
     fn follow(&mut self, group: &[&BatchKind], small: &HashMap<BatchKind, Step>) {
         let Some(likeness) = self.likeness(group, small).map(Arc::new) else { return };
         for kind in group {
@@ -122,7 +122,8 @@ impl StepLibrary {
     }
 }
 
-/// So many of them, the first and the last among them, and neighbours, which are aligned otherwise.
+/// About `count` of the kinds: the first, the last, and some in between that are neighbours, because neighbours are
+/// aligned differently.
 fn spread(kinds: &[&BatchKind], count: usize) -> Vec<BatchKind> {
     let last = kinds.len().saturating_sub(1);
     let places = (0..count).map(|n| n * last / count.max(1) + n % 2).chain([last]);
@@ -130,7 +131,7 @@ fn spread(kinds: &[&BatchKind], count: usize) -> Vec<BatchKind> {
     places.into_iter().filter_map(|place| kinds.get(place).map(|kind| (*kind).clone())).collect()
 }
 
-/// Kinds whose small steps have one structure, together.
+/// Groups the kinds by the structure of their small steps.
 fn by_structure<'a>(kinds: &[&'a BatchKind], small: &HashMap<BatchKind, Step>) -> Vec<Vec<&'a BatchKind>> {
     let mut groups: Vec<(&Step, Vec<&BatchKind>)> = Vec::new();
     for &kind in kinds {
@@ -143,7 +144,7 @@ fn by_structure<'a>(kinds: &[&'a BatchKind], small: &HashMap<BatchKind, Step>) -
     groups.into_iter().map(|(_, group)| group).collect()
 }
 
-/// Has engines run the first steps and the others, as many as there are cores.
+/// Runs the first steps and the others, on as many engines as there are cores.
 fn run(
     spec: &LabSpec,
     lengths: &Lengths,
@@ -168,7 +169,7 @@ fn run(
 }
 
 impl StepsJob {
-    /// The first step, one of each kind, and one more: what a step leaves shows when another follows.
+    /// Runs the first step, one step of each kind, and one more: what a step leaves shows only when another follows.
     fn run(&self, taken: &AtomicUsize) -> Result<(FirstStep, Vec<Step>), EpochError> {
         let kinds: Vec<&BatchKind> = [&self.first].into_iter().chain(&self.steps).chain([&self.first]).collect();
         let batches: Arc<[PlannedBatch]> = kinds.iter().flat_map(|kind| kind.iter().map(planned)).collect();
@@ -194,18 +195,18 @@ const fn planned(&(samples, length, padded): &(u32, u32, bool)) -> PlannedBatch 
     PlannedBatch { samples, length, longest: None, tokens }
 }
 
-/// The same where every step fits.
+/// The same on a card where every step fits.
 fn roomy(spec: &LabSpec) -> LabSpec {
     let mut roomy = LabSpec { limit: None, ..spec.clone() };
     if let DeviceChoice::Sim(card) = &mut roomy.device {
-        // A share of the card is one of the real card.
+        // A share of the card means a share of the real card.
         roomy.preallocate = spec.preallocate.map(|pool| MemoryLimit::Bytes(pool.of(card.memory)));
         card.memory = ENOUGH;
     }
     roomy
 }
 
-/// Keeps what steps ask for.
+/// Records the requests of steps.
 struct StepRecorder(StepsWriter);
 
 impl Observer for StepRecorder {

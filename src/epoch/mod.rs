@@ -1,9 +1,10 @@
-//! A whole epoch of samples of several lengths on a simulated card: the figures of each step, in other batches and under other
-//! settings of the allocator.
+//! A whole epoch of samples of several lengths on a simulated card: the figures of each step, for several batchings and
+//! allocator settings.
 //!
-//! What a step asks for follows from its batches alone, so the engine runs one step for each kind of batch that there is: most of them
-//! with fewer layers, from which those of the whole model follow ([`whatif::StepLikeness`](crate::whatif::StepLikeness)). Then an
-//! allocator is asked for the epoch: [`whatif::Repeater`](crate::whatif::Repeater).
+//! The requests of a step follow from its batches alone. So the engine runs one step for each kind of batch: most of
+//! them with fewer layers, from which the whole model's steps are derived
+//! ([`whatif::StepLikeness`](crate::whatif::StepLikeness)). Then an allocator gets the requests of the whole epoch:
+//! [`whatif::Repeater`](crate::whatif::Repeater).
 
 mod error;
 mod kind;

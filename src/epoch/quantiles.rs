@@ -1,24 +1,24 @@
-//! Figures of many steps as a few.
+//! Summarises a figure over many steps.
 
 use serde::Serialize;
 
 use crate::units::Bytes;
 
-/// Of one figure over steps.
+/// Statistics of one figure over all steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Quantiles {
     /// The mean, rounded down to a byte.
     pub mean: Bytes,
     /// Half of the steps stay at or below it.
     pub p50: Bytes,
-    /// 99 of a hundred do.
+    /// 99 of a hundred steps stay at or below it.
     pub p99: Bytes,
     /// The highest.
     pub max: Bytes,
 }
 
 impl Quantiles {
-    /// Of `figures`, by nearest rank; `None` where there are none.
+    /// The statistics of `figures`, by nearest rank; `None` if there are none.
     #[must_use]
     pub fn of(figures: impl Iterator<Item = Bytes>) -> Option<Self> {
         let mut sorted: Vec<Bytes> = figures.collect();

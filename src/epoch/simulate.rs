@@ -1,4 +1,4 @@
-//! An epoch, asked of an allocator step by step.
+//! Simulates an epoch on an allocator, step by step.
 
 use std::collections::BTreeSet;
 
@@ -12,54 +12,54 @@ use crate::units::Bytes;
 use crate::whatif::{Conditions, Repeater, StepPeaks};
 use crate::workload::{Epochs, LengthPolicy, Lengths, PlannedBatch};
 
-/// Steps of a simulated epoch at most.
+/// The most steps of a simulated epoch.
 pub const MOST_STEPS: u64 = 1 << 20;
 
-/// What is asked for: batches of a kind, under some conditions.
+/// A variant to simulate: a batching, under some conditions.
 #[derive(Clone, Debug)]
 pub struct EpochRequest {
     /// How samples become batches.
     pub policy: LengthPolicy,
-    /// Under what.
+    /// The conditions.
     pub conditions: Conditions,
 }
 
 /// The figures of an epoch.
 #[derive(Clone, Debug, Default)]
 pub struct Epoch {
-    /// The peaks of every step that went through.
+    /// The peaks of every completed step.
     pub steps: Vec<StepPeaks>,
-    /// Batches of the step that ran out of memory; `None` where all fit. The model itself did not where `steps` is empty and there
-    /// are none.
+    /// The batches of the step that ran out of memory; `None` if all steps fit. If the model itself did not fit,
+    /// `steps` is empty and so are these batches.
     pub failed: Option<Vec<PlannedBatch>>,
-    /// The step that allocated most of those that went through, counted from 0, and its batches.
+    /// The completed step with the most allocated memory: its index, counted from 0, and its batches.
     pub largest: Option<(usize, Vec<PlannedBatch>)>,
-    /// Positions of all batches, and how many of them hold a token.
+    /// The positions of all batches, and how many of them hold a token.
     pub positions: [u64; 2],
-    /// The most that was reserved, before the first step too.
+    /// The most memory that was reserved, also before the first step.
     most_reserved: Bytes,
 }
 
 impl Epoch {
-    /// Whether all of `count` steps went through.
+    /// Whether all `count` steps were completed.
     #[must_use]
     pub const fn is_whole(&self, count: u64) -> bool {
         self.steps.len() as u64 == count
     }
 
-    /// Of peaks of reserved over the steps.
+    /// Statistics of the peaks of reserved memory.
     #[must_use]
     pub fn reserved(&self) -> Option<Quantiles> {
         Quantiles::of(self.steps.iter().map(|step| step.reserved))
     }
 
-    /// Of peaks of allocated.
+    /// Statistics of the peaks of allocated memory.
     #[must_use]
     pub fn allocated(&self) -> Option<Quantiles> {
         Quantiles::of(self.steps.iter().map(|step| step.allocated))
     }
 
-    /// The share of positions that are padding.
+    /// The share of padding among the positions.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a share, to be shown")]
     pub fn padding(&self) -> f64 {
@@ -68,7 +68,7 @@ impl Epoch {
     }
 }
 
-/// The batches of an epoch in their order, as many as a step has after the other.
+/// The batches of an epoch in their order; a step takes the next few of them.
 struct BatchPlan {
     batches: Vec<PlannedBatch>,
     in_step: usize,
@@ -87,7 +87,7 @@ impl BatchPlan {
     }
 }
 
-/// Simulates `steps` steps of `spec` for everything that is asked for; results in its order.
+/// Simulates `steps` steps of `spec` for every requested variant; the results are in the order of the requests.
 ///
 /// # Errors
 /// [`EpochError`].
@@ -112,7 +112,7 @@ pub fn simulate(
         let epoch = plan(asked.policy).map(|plan| play(plan, &asked.conditions, (&library, masked)));
         epoch.unwrap_or_default()
     };
-    // Where so little is reserved that no garbage is collected, that need not be played.
+    // If so little is reserved that no garbage is collected, the variant needs no simulation of its own.
     let collects = |asked: &&EpochRequest| asked.conditions.settings.garbage_collection_threshold > 0.0;
     let (collecting, others): (Vec<&EpochRequest>, Vec<&EpochRequest>) = asked.iter().partition(collects);
     let epochs = share(&others, played);

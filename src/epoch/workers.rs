@@ -1,11 +1,11 @@
-//! Jobs on as many threads as there are cores.
+//! Runs jobs on as many threads as there are cores.
 
 use std::num::NonZero;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// Does `work` for every job; results in the order of the jobs.
+/// Calls `work` for every job; the results are in the order of the jobs.
 pub(super) fn share<J: Sync, T: Send>(jobs: &[J], work: impl Fn(&J) -> T + Sync) -> Vec<T> {
     let threads = thread::available_parallelism().map_or(1, NonZero::get).min(jobs.len());
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(jobs.len())));

@@ -1,4 +1,4 @@
-//! The statistics of a device at a moment: `torch.cuda.memory_stats()` and the conditions that they arose under.
+//! The statistics of a device at a moment: `torch.cuda.memory_stats()`, with the settings and limits behind them.
 
 use serde::Serialize;
 
@@ -13,24 +13,24 @@ use crate::units::{Bytes, DeviceIndex};
 pub struct Stats {
     /// The device's index.
     pub device: u16,
-    /// Events before the moment.
+    /// Number of events before the moment.
     pub position: u64,
-    /// Steps finished before the one under way; `None` between two.
+    /// Number of steps finished before the current one; `None` between two steps.
     pub step: Option<u64>,
-    /// Whose allocator it is.
+    /// The PyTorch version of the allocator.
     pub torch: TorchVersion,
     /// The allocator's settings, in PyTorch's syntax.
     pub conf: String,
-    /// The most that could be held.
+    /// The most memory that could be reserved.
     pub limit_bytes: Option<Bytes>,
-    /// Memory of the device, where that is known.
+    /// Memory of the device, if it is known.
     pub device_bytes: Option<Bytes>,
-    /// The numbers under PyTorch's names.
+    /// The statistics by PyTorch's names.
     pub stats: Statistics,
 }
 
-/// The statistics after `end` events, of the device numbered `device` or else of the first that something happened on;
-/// `None` where nothing did.
+/// The statistics after `end` events: of the device with the number `device`, or else of the first device with events.
+/// `None` if there is none.
 ///
 /// # Errors
 /// [`RecordingError::Damaged`].

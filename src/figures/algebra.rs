@@ -1,8 +1,8 @@
-//! What sums, products and quotients of units are, and why some are not.
+//! The units of sums, products and quotients; not all of them exist.
 
 use super::unit::FigureUnit;
 
-/// The unit of a sum, of the larger of two, of what can be compared; `None` where nothing is.
+/// The unit of a sum or a maximum, and of what can be compared; `None` if the units don't match.
 pub(super) fn sum(a: FigureUnit, b: FigureUnit) -> Option<FigureUnit> {
     match (a, b) {
         _ if a == b => Some(a),

@@ -1,4 +1,4 @@
-//! Expressions that were read: conditions and quantities, how they print, and their values.
+//! Parsed expressions: conditions and quantities, how they print, and how they are evaluated.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,27 +10,27 @@ use super::scale::Scale;
 use super::table::Figure;
 use super::unit::{Amount, FigureUnit};
 
-/// Something that holds or does not: `reserved <= before.reserved`.
+/// An expression that is true or false: `reserved <= before.reserved`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Condition(pub(super) Test);
 
-/// Something with a unit: `before.reserved - reserved`.
+/// An expression with a unit: `before.reserved - reserved`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Quantity {
     pub(super) term: Term,
     pub(super) unit: FigureUnit,
 }
 
-/// Why an expression has no value.
+/// Why an expression can't be evaluated.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum EvaluationError {
     /// The run does not know this figure.
     #[error("{name} is not known here")]
     Unknown {
-        /// As it was written, with its mark.
+        /// The figure as it was written, with its mark.
         name: String,
     },
-    /// No moment was marked so.
+    /// No moment has this mark.
     #[error("nothing was marked as {mark} yet")]
     Unmarked {
         /// The mark.
@@ -39,21 +39,21 @@ pub enum EvaluationError {
     /// A quotient has no value.
     #[error("{quotient} has no value: what it is divided by is 0")]
     Undefined {
-        /// As it prints.
+        /// The quotient, as it prints.
         quotient: String,
     },
 }
 
 impl Condition {
-    /// Whether it holds.
+    /// Evaluates the condition.
     ///
     /// # Errors
-    /// [`EvaluationError`]: what can't be known is neither true nor false.
+    /// [`EvaluationError`]: with unknown figures a condition is neither true nor false.
     pub fn holds(&self, moments: &Moments) -> Result<bool, EvaluationError> {
         self.0.holds(moments)
     }
 
-    /// The figures that it is about, each with its mark.
+    /// The figures in the condition, each with its mark.
     #[must_use]
     pub fn figures(&self) -> Vec<(Option<&str>, Figure)> {
         let mut found = Vec::new();
@@ -63,7 +63,7 @@ impl Condition {
 }
 
 impl Condition {
-    /// Figures that must be less than so much for it to hold, whatever else must: `reserved < 8 GiB`, alone or joined by `and`.
+    /// Upper bounds that the condition sets on current figures: `reserved < 8 GiB`, alone or joined by `and`.
     #[must_use]
     pub fn most(&self, moments: &Moments) -> Vec<(Figure, Amount)> {
         let mut found = Vec::new();
@@ -77,7 +77,7 @@ impl Condition {
 }
 
 impl Quantity {
-    /// Its value.
+    /// Evaluates the quantity.
     ///
     /// # Errors
     /// [`EvaluationError`].
@@ -85,13 +85,13 @@ impl Quantity {
         Ok(Amount { value: self.term.value(moments)? / self.unit.base(), unit: self.unit })
     }
 
-    /// What it counts.
+    /// Its unit.
     #[must_use]
     pub const fn unit(&self) -> FigureUnit {
         self.unit
     }
 
-    /// The figures that it is about, each with its mark.
+    /// The figures in the quantity, each with its mark.
     #[must_use]
     pub fn figures(&self) -> Vec<(Option<&str>, Figure)> {
         let mut found = Vec::new();
@@ -100,11 +100,11 @@ impl Quantity {
     }
 }
 
-/// What holds or does not.
+/// A logical expression.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Test {
     Compare(Relation, Term, Term),
-    /// The tolerance is a part of what it is compared with (`relative`), or has its unit.
+    /// The tolerance is a share of the value that it is compared with (`relative`), or has that value's unit.
     Within {
         measured: Term,
         tolerance: Term,
@@ -116,7 +116,7 @@ pub(super) enum Test {
     Or(Box<Test>, Box<Test>),
 }
 
-/// What has a unit.
+/// An expression with a unit.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Term {
     Literal(f64, Scale),
@@ -210,7 +210,7 @@ impl Function {
     }
 }
 
-/// How tightly a sign binds: where an expression stands inside another one, parentheses keep it together.
+/// How tightly an operator binds: an expression inside a tighter one gets parentheses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Precedence {
     Or,
@@ -253,7 +253,7 @@ impl Test {
         }
     }
 
-    /// Figures of now that must be less than something.
+    /// Calls `see` for every upper bound on a current figure.
     fn each_most<'a>(&'a self, see: &mut impl FnMut(Figure, &'a Term)) {
         match self {
             Self::Compare(Relation::Less | Relation::AtMost, Term::Figure(None, figure), most) => see(*figure, most),
@@ -312,7 +312,7 @@ impl Test {
 }
 
 impl Term {
-    /// In seconds where it is a time.
+    /// The value; times are in seconds.
     fn value(&self, moments: &Moments) -> Result<f64, EvaluationError> {
         Ok(match self {
             Self::Literal(number, scale) => scale.amount(*number).value * scale.unit().base(),

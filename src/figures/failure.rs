@@ -4,7 +4,7 @@ use super::table::{Figure, Figures};
 use crate::model::{Autopsy, Category};
 use crate::units::Bytes;
 
-/// What live blocks are for, as figures name it.
+/// The categories of live blocks, with their figures' names.
 const BY_CATEGORY: [(Category, &str); 9] = [
     (Category::Parameter, "parameters"),
     (Category::Gradient, "gradients"),
@@ -18,7 +18,7 @@ const BY_CATEGORY: [(Category, &str); 9] = [
 ];
 
 impl Figures {
-    /// What is known of the moment when a request failed; what the step took back since counts there.
+    /// The figures of the moment when a request failed, before the step freed its blocks.
     #[must_use]
     pub fn at_failure(autopsy: &Autopsy) -> Self {
         let ledger = autopsy.ledger;

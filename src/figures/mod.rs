@@ -1,7 +1,7 @@
-//! Figures by name, and expressions over them: what lessons and claims ask of a run.
+//! Figures by name, and expressions over them: what lessons and claims read from a run.
 //!
-//! A [`Figures`] is what is known of a run at one moment, each figure with its unit. Expressions name figures, of now
-//! (`reserved`) or of a moment that was marked (`before.reserved`); their units are checked when they are read.
+//! A [`Figures`] holds the known figures of a run at one moment, each with its unit. Expressions name figures: current
+//! ones (`reserved`), or those of a marked moment (`before.reserved`). Units are checked when an expression is parsed.
 
 mod algebra;
 mod expression;

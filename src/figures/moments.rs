@@ -4,33 +4,33 @@ use std::collections::BTreeMap;
 
 use super::table::Figures;
 
-/// Figures of now, and of moments that were marked.
+/// The current figures, and those of marked moments.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Moments {
-    /// What names without a mark mean.
+    /// The current figures, for names without a mark.
     pub now: Figures,
     marked: BTreeMap<String, Figures>,
 }
 
 impl Moments {
-    /// Nothing was marked yet.
+    /// Moments without any mark.
     #[must_use]
     pub const fn new(now: Figures) -> Self {
         Self { now, marked: BTreeMap::new() }
     }
 
-    /// From here on `name.reserved` is what `figures` say; what was marked so before is forgotten.
+    /// Sets a mark: from now on `name.reserved` is read from `figures`. An earlier mark of this name is replaced.
     pub fn mark(&mut self, name: &str, figures: Figures) {
         self.marked.insert(name.to_owned(), figures);
     }
 
-    /// The figures of a mark, or of now.
+    /// The figures of a mark, or the current ones.
     #[must_use]
     pub fn at(&self, mark: Option<&str>) -> Option<&Figures> {
         mark.map_or(Some(&self.now), |mark| self.marked.get(mark))
     }
 
-    /// All marks, by name.
+    /// The names of all marks.
     pub fn marks(&self) -> impl Iterator<Item = &str> {
         self.marked.keys().map(String::as_str)
     }

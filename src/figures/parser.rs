@@ -1,4 +1,4 @@
-//! Reads expressions, and refuses those whose units make no sense.
+//! Parses expressions, and rejects those whose units make no sense.
 
 use super::algebra;
 use super::expression::{Condition, Function, Operation, Quantity, Relation, Term, Test};
@@ -7,30 +7,30 @@ use super::token::{KEYWORDS, Misread, Token, tokens};
 use super::unit::FigureUnit;
 use crate::user_input::hint;
 
-/// Longer expressions are none that a person wrote.
+/// The longest expression, in bytes: no person writes a longer one.
 const LONGEST: usize = 2000;
-/// Parentheses and signs in one another.
+/// The deepest nesting of parentheses and signs.
 const DEEPEST: usize = 64;
 
-/// Which moments an expression may speak of.
+/// The moments that an expression may name.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope<'a> {
-    /// The marks that there are: `before` in `before.reserved`.
+    /// The known marks: `before` in `before.reserved`.
     pub marks: &'a [&'a str],
-    /// A name without a mark means now; else each needs one.
+    /// Whether a name without a mark means the current figure; if not, every name needs a mark.
     pub now: bool,
 }
 
 impl Scope<'_> {
-    /// Now alone.
+    /// The current figures only.
     pub const NOW: Self = Self { marks: &[], now: true };
 }
 
 impl Condition {
-    /// Reads a condition.
+    /// Parses a condition.
     ///
     /// # Errors
-    /// What is wrong, and where.
+    /// What is wrong, with its place.
     pub fn parse(text: &str, scope: &Scope<'_>) -> Result<Self, Misread> {
         match read(text, scope)? {
             ParsedPart::Test(test) => Ok(Self(test)),
@@ -42,10 +42,10 @@ impl Condition {
 }
 
 impl Quantity {
-    /// Reads a quantity.
+    /// Parses a quantity.
     ///
     /// # Errors
-    /// What is wrong, and where.
+    /// What is wrong, with its place.
     pub fn parse(text: &str, scope: &Scope<'_>) -> Result<Self, Misread> {
         match read(text, scope)? {
             ParsedPart::Term(term, unit) => Ok(Self { term, unit }),
@@ -56,7 +56,7 @@ impl Quantity {
     }
 }
 
-/// A whole expression, or a part of one.
+/// A parsed expression, or a part of one.
 enum ParsedPart {
     Term(Term, FigureUnit),
     Test(Test),
@@ -81,7 +81,7 @@ fn read(text: &str, scope: &Scope<'_>) -> Result<ParsedPart, Misread> {
 struct Parser<'a, 's> {
     tokens: Vec<(usize, Token<'a>)>,
     next: usize,
-    /// Where the text ends.
+    /// The end of the text.
     end: usize,
     depth: usize,
     scope: &'s Scope<'s>,
@@ -100,7 +100,7 @@ impl<'a> Parser<'a, '_> {
         Misread::new(self.offset(), reason)
     }
 
-    /// Goes past the next token where it is this one.
+    /// Consumes the next token if it is this one.
     fn takes(&mut self, token: Token<'_>) -> bool {
         let is = self.peek() == Some(token);
         self.next += usize::from(is);
@@ -286,7 +286,7 @@ impl<'a> Parser<'a, '_> {
         }
     }
 
-    /// A figure, with its mark or without.
+    /// A figure, with or without a mark.
     fn name(&mut self, first: &'a str) -> Result<ParsedPart, Misread> {
         let start = self.offset();
         self.next += 1;

@@ -1,4 +1,4 @@
-//! The units that a number may be written in: `2 GiB`, `30 %`, `1.5 ms`.
+//! The units of written numbers: `2 GiB`, `30 %`, `1.5 ms`.
 
 use std::fmt;
 
@@ -6,17 +6,17 @@ use super::unit::{Amount, FigureUnit};
 use crate::units::{GIB, KIB, MIB};
 use crate::user_input::hint;
 
-/// A unit as it is written behind a number.
+/// A unit behind a number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
-    /// The word; empty for a number alone.
+    /// The word; empty for a bare number.
     word: &'static str,
     unit: FigureUnit,
-    /// How much of `unit` one of it is.
+    /// How many of `unit` one of this is.
     factor: f64,
 }
 
-/// All of them.
+/// All units.
 const SCALES: [Scale; 16] = [
     scale("B", FigureUnit::Bytes, 1.0),
     scale("KiB", FigureUnit::Bytes, KIB as f64),
@@ -41,10 +41,10 @@ const fn scale(word: &'static str, unit: FigureUnit, factor: f64) -> Scale {
 }
 
 impl Scale {
-    /// A number alone.
+    /// A bare number.
     pub const ONE: Self = scale("", FigureUnit::Number, 1.0);
 
-    /// The unit written so.
+    /// The unit with this word.
     #[must_use]
     pub fn named(word: &str) -> Option<Self> {
         SCALES.into_iter().find(|scale| scale.word == word)
@@ -53,7 +53,7 @@ impl Scale {
     /// Like [`Scale::named`].
     ///
     /// # Errors
-    /// A sentence: that there is no such unit, and which was probably meant.
+    /// A sentence that says there is no such unit, and names a similar one.
     pub fn read(word: &str) -> Result<Self, String> {
         Self::named(word).ok_or_else(|| {
             let meant = match word {
@@ -66,19 +66,19 @@ impl Scale {
         })
     }
 
-    /// What it counts.
+    /// The figure unit that it measures.
     #[must_use]
     pub const fn unit(self) -> FigureUnit {
         self.unit
     }
 
-    /// So many of it.
+    /// This many of the unit, as an amount.
     #[must_use]
     pub fn amount(self, number: f64) -> Amount {
         Amount { value: number * self.factor, unit: self.unit }
     }
 
-    /// How many of it `amount` is; `None` where it counts something else.
+    /// `amount` as a number of this unit; `None` if it measures something else.
     #[must_use]
     pub fn number_in(self, amount: Amount) -> Option<f64> {
         let fits = amount.unit == self.unit || (amount.unit.is_bare() && self.unit.is_bare());

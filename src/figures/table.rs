@@ -1,4 +1,4 @@
-//! The one table of figures: name, unit, what it is, and where it is read.
+//! The table of all figures: name, unit, description, and how each is read.
 
 use std::fmt;
 
@@ -13,22 +13,23 @@ use crate::allocator::Statistics;
 use crate::model::{Category, Configuration, Phase, StepReport, View};
 use crate::units::Bytes;
 
-/// What figures are read from.
+/// The inputs that figures are read from.
 #[derive(Clone, Copy, Debug)]
 pub struct FigureInputs<'a> {
-    /// The run at a moment.
+    /// The run's state at a moment.
     pub view: &'a View,
-    /// The allocator's own statistics, where it can be asked; else the run's events tell what they can.
+    /// The allocator's own statistics, if it can be asked; otherwise they are derived from the run's events, as far as
+    /// possible.
     pub statistics: Option<&'a Statistics>,
-    /// The device's memory, where that is known.
+    /// The device's memory, if it is known.
     pub device_memory: Option<Bytes>,
 }
 
-/// A figure: a place in the one table.
+/// A figure: an index into the table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Figure(usize);
 
-/// What is known of a figure.
+/// A row of the table.
 struct FigureEntry {
     name: &'static str,
     unit: FigureUnit,
@@ -37,12 +38,12 @@ struct FigureEntry {
 }
 
 impl Figure {
-    /// All of them, in the order in which help lists them.
+    /// All figures, in the order in which help lists them.
     pub fn all() -> impl ExactSizeIterator<Item = Self> + Clone {
         (0..TABLE.len()).map(Self)
     }
 
-    /// The figure of that name.
+    /// The figure with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         TABLE.iter().position(|entry| entry.name == name).map(Self)
@@ -54,13 +55,13 @@ impl Figure {
         TABLE[self.0].name
     }
 
-    /// What it counts.
+    /// Its unit.
     #[must_use]
     pub const fn unit(self) -> FigureUnit {
         TABLE[self.0].unit
     }
 
-    /// What it is, in one sentence.
+    /// Its description, in one sentence.
     #[must_use]
     pub const fn says(self) -> &'static str {
         TABLE[self.0].says
@@ -73,45 +74,46 @@ impl fmt::Debug for Figure {
     }
 }
 
-/// What is known of a run at one moment. What it does not know is absent, never 0. Serializes as a map of names to numbers.
+/// The known figures of a run at one moment. An unknown figure is absent, never 0. Serializes as a map of names to
+/// numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figures(Box<[Option<f64>]>);
 
 impl Default for Figures {
-    /// Nothing is known.
+    /// No figure is known.
     fn default() -> Self {
         Self(TABLE.iter().map(|_| None).collect())
     }
 }
 
 impl Figures {
-    /// The figures of `view` alone.
+    /// The figures that `view` alone provides.
     #[must_use]
     pub fn of_view(view: &View) -> Self {
         Self::of(&FigureInputs { view, statistics: None, device_memory: None })
     }
 
-    /// All figures that are known.
+    /// All figures that the inputs provide.
     #[must_use]
     pub fn of(known: &FigureInputs<'_>) -> Self {
         Self(TABLE.iter().map(|entry| (entry.read)(known)).collect())
     }
 
-    /// A figure, where it is known.
+    /// A figure, if it is known.
     #[must_use]
     pub fn get(&self, figure: Figure) -> Option<Amount> {
         let value = (*self.0.get(figure.0)?)?;
         Some(Amount { value, unit: figure.unit() })
     }
 
-    /// Sets a figure, in its unit: for what comes from elsewhere than a view.
+    /// Sets a figure, in its unit, that does not come from a view.
     pub fn set(&mut self, figure: Figure, value: f64) {
         if let Some(place) = self.0.get_mut(figure.0) {
             *place = Some(value);
         }
     }
 
-    /// All that are known.
+    /// All known figures.
     pub fn iter(&self) -> impl Iterator<Item = (Figure, Amount)> {
         Figure::all().filter_map(|figure| Some((figure, self.get(figure)?)))
     }
@@ -127,7 +129,7 @@ impl Serialize for Figures {
     }
 }
 
-/// All figures as a table of Markdown: name, unit, sentence.
+/// All figures as a Markdown table: name, unit, description.
 #[must_use]
 pub fn list() -> String {
     let row = |figure: Figure| format!("| `{}` | {} | {} |\n", figure.name(), figure.unit().label(), figure.says());
@@ -156,7 +158,7 @@ fn last_step<'a>(known: &FigureInputs<'a>) -> Option<&'a StepReport> {
     known.view.steps.last.as_ref()
 }
 
-/// The column of the last whole step.
+/// The history's column of the last whole step.
 fn column(known: &FigureInputs<'_>) -> Option<crate::model::Column> {
     last_step(known)?;
     known.view.history.latest()
@@ -170,7 +172,7 @@ fn phase_ms(known: &FigureInputs<'_>, phase: Phase) -> Option<f64> {
     Some(last_step(known)?.phases[phase as usize].0 as f64 / 1e3)
 }
 
-/// The steps under the switches in force.
+/// The steps under the current switches.
 fn configuration<'a>(known: &FigureInputs<'a>) -> Option<&'a Configuration> {
     let in_force = &known.view.settings.0;
     let is_in_force = |configuration: &&'a std::sync::Arc<Configuration>| {
@@ -180,7 +182,7 @@ fn configuration<'a>(known: &FigureInputs<'a>) -> Option<&'a Configuration> {
     known.view.configurations.iter().find(is_in_force).map(|configuration| &**configuration)
 }
 
-/// Of a switch whose value is a number.
+/// The value of a switch that is a number.
 fn switch(known: &FigureInputs<'_>, word: &str) -> Option<f64> {
     known.view.settings.get(word)?.value.parse().ok()
 }
@@ -194,7 +196,7 @@ fn driver_used(known: &FigureInputs<'_>) -> Option<f64> {
     known.view.gpu.as_ref()?.memory.and_then(|memory| bytes(memory.used))
 }
 
-/// What the allocator itself counts, else what follows from its events.
+/// The allocator's own count, if it is known; otherwise the count derived from its events.
 fn statistic(known: &FigureInputs<'_>, read: fn(&Statistics) -> i64, told: u64) -> Option<f64> {
     Some(known.statistics.map_or(told as f64, |statistics| read(statistics) as f64))
 }
@@ -209,7 +211,7 @@ const fn entry(
 }
 
 const TABLE: &[FigureEntry] = &[
-    // Memory now.
+    // Current memory.
     entry("allocated", FigureUnit::Bytes, "Blocks handed out: torch.cuda.memory_allocated().", |known| {
         bytes(known.view.ledger.allocated())
     }),
@@ -306,7 +308,7 @@ const TABLE: &[FigureEntry] = &[
     entry("after_zero_grad", FigureUnit::Bytes, "Allocated after zero_grad, in the last step.", |known| {
         after(known, Phase::ZeroGrad)
     }),
-    // What live blocks are for.
+    // The categories of live blocks.
     entry("parameters", FigureUnit::Bytes, "Weights and biases.", |known| live(known, Category::Parameter)),
     entry("gradients", FigureUnit::Bytes, "Gradients of parameters.", |known| live(known, Category::Gradient)),
     entry("optimizer", FigureUnit::Bytes, "The optimizer's state.", |known| live(known, Category::OptimizerState)),
@@ -387,7 +389,7 @@ const TABLE: &[FigureEntry] = &[
     }),
     entry("batch", Count, "The batch size in force.", |known| switch(known, "batch")),
     entry("accum", Count, "The accumulation in force.", |known| switch(known, "accum")),
-    // The allocator's traffic.
+    // The allocator's activity.
     entry("segments", Count, "Segments, or mapped runs of expandable ranges.", |known| {
         count(known.view.segments.len() as u64)
     }),

@@ -1,12 +1,12 @@
-//! Text with figures in it: `Peak allocated fell from {before.step_peak_allocated} to {step_peak_allocated}.`
+//! Texts with figures: `Peak allocated fell from {before.step_peak_allocated} to {step_peak_allocated}.`
 
 use super::expression::{EvaluationError, Quantity};
 use super::moments::Moments;
 use super::parser::Scope;
 use super::token::Misread;
 
-/// A text with quantities in braces; `{a / b:%}` prints in per cent, `{steps:step|steps}` as many steps as there are, `{{` and
-/// `}}` are braces.
+/// A text with quantities in braces. `{a / b:%}` prints per cent, `{steps:step|steps}` prints a count with its word,
+/// and `{{` and `}}` print braces.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Template(Vec<TemplatePiece>);
 
@@ -23,15 +23,15 @@ enum PrintedForm {
     Plain,
     /// In per cent.
     Share,
-    /// With a word: one for 1, another for any other number.
+    /// With a word: one for 1, the other for any other number.
     Counted { one: String, many: String },
 }
 
 impl Template {
-    /// Reads a text.
+    /// Parses a text.
     ///
     /// # Errors
-    /// What is wrong, and where.
+    /// What is wrong, with its place.
     pub fn parse(text: &str, scope: &Scope<'_>) -> Result<Self, Misread> {
         let mut pieces = Vec::new();
         let mut plain = String::new();
@@ -42,7 +42,7 @@ impl Template {
                 plain.push(symbol);
                 at += 2;
             } else if symbol == '{' {
-                // Another one that opens before it closes is the next figure's.
+                // If another brace opens before this one closes, it belongs to the next figure.
                 let end = rest[1..].find(['{', '}']).map(|end| end + 1).filter(|end| rest[*end..].starts_with('}'));
                 let length = end.ok_or_else(|| {
                     Misread::new(at, "a brace opens and none closes; write {{ for a brace that is text")
@@ -65,7 +65,7 @@ impl Template {
         Ok(Self(pieces))
     }
 
-    /// The text with the values of its figures.
+    /// The text with the values of its figures filled in.
     ///
     /// # Errors
     /// [`EvaluationError`].
@@ -73,7 +73,7 @@ impl Template {
         self.0.iter().map(|piece| piece.fill(moments)).collect()
     }
 
-    /// The same where what is not known is a dash.
+    /// The same, with a dash for each unknown figure.
     #[must_use]
     pub fn fill_what_is_known(&self, moments: &Moments) -> String {
         self.0.iter().map(|piece| piece.fill(moments).unwrap_or_else(|_| "–".to_owned())).collect()
@@ -89,7 +89,7 @@ impl Template {
         self.0.iter().map(shown).collect()
     }
 
-    /// The text with a line to write on where it has a figure.
+    /// The text with a line to write on in place of each figure.
     #[must_use]
     pub fn to_write_on(&self) -> String {
         let mut text = String::new();
@@ -102,13 +102,13 @@ impl Template {
         text
     }
 
-    /// Whether there is a figure in it.
+    /// Whether the text has figures.
     #[must_use]
     pub fn has_figures(&self) -> bool {
         self.quantities().next().is_some()
     }
 
-    /// The quantities in it.
+    /// The quantities in the text.
     pub fn quantities(&self) -> impl Iterator<Item = &Quantity> {
         self.0.iter().filter_map(|piece| match piece {
             TemplatePiece::Text(_) => None,
@@ -134,7 +134,7 @@ impl TemplatePiece {
     }
 }
 
-/// What stands between two braces, of which the first byte lies at `offset`.
+/// Parses the text between two braces; its first byte is at `offset`.
 fn figure(inside: &str, offset: usize, scope: &Scope<'_>) -> Result<TemplatePiece, Misread> {
     let (written, format) = inside.split_once(':').map_or((inside, None), |(written, format)| (written, Some(format)));
     let misread = |misread: Misread| Misread { offset: offset + misread.offset, ..misread };

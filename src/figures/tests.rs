@@ -16,7 +16,7 @@ fn figures(known: &[(&str, f64)]) -> Figures {
 
 const MIB: f64 = 1048576.0;
 
-/// Half as much is reserved as before.
+/// Moments in which half as much is reserved as before.
 fn moments() -> Moments {
     let now =
         [("reserved", 512.0 * MIB), ("allocated", 300.0 * MIB), ("step_ms", 20.0), ("steps", 8.0), ("batch", 4.0)];
@@ -40,7 +40,7 @@ fn what_a_condition_bounds_from_above_is_told_and_nothing_else() {
         condition.most(&moments()).into_iter().map(|(figure, most)| (figure.name().to_owned(), most.value)).collect()
     };
     assert_eq!(most("reserved < 400 MiB"), [("reserved".to_owned(), 400.0 * MIB)]);
-    // Of now alone, and of what must hold whatever else does; times in their own unit.
+    // Bounds on current figures that hold whatever else is true; times are in their own unit.
     let both = [("allocated".to_owned(), 512.0 * MIB), ("step_ms".to_owned(), 10.0)];
     assert_eq!(most("allocated < before.reserved / 2 and step_ms <= before.step_ms"), both);
     for text in ["reserved > 4 MiB", "before.reserved < 4 MiB", "reserved < 4 MiB or steps < 3", "not reserved < 4 MiB"]
@@ -218,7 +218,7 @@ fn nothing_is_known_of_a_view_before_its_first_step_but_memory() {
     }
 }
 
-/// Byte quantities, any depth: what is made of them is never refused for its unit.
+/// A random term of bytes, of any depth: its units are always valid.
 fn term() -> impl Strategy<Value = Term> {
     let figure = prop_oneof![Just("reserved"), Just("allocated"), Just("stranded")];
     let mark = prop_oneof![Just(None), Just(Some("before")), Just(Some("start"))];

@@ -1,14 +1,14 @@
-//! The words, numbers and signs of an expression.
+//! Splits an expression into words, numbers and signs.
 
 use thiserror::Error;
 
 use super::scale::Scale;
 
-/// Why a text is no expression, and where.
+/// Why a text is no expression, with the place.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{reason}")]
 pub struct Misread {
-    /// Where in the text, in bytes.
+    /// The offset in the text, in bytes.
     pub offset: usize,
     /// What is wrong there.
     pub reason: String,
@@ -19,7 +19,7 @@ impl Misread {
         Self { offset, reason: reason.into() }
     }
 
-    /// The line and the column in characters, both counted from 1, where `text` is what was read.
+    /// The line and the column in characters, both counted from 1; `text` is the text that was parsed.
     #[must_use]
     pub fn place(&self, text: &str) -> (usize, usize) {
         let before = text.get(..self.offset).unwrap_or(text);
@@ -28,7 +28,7 @@ impl Misread {
     }
 }
 
-/// A piece of an expression.
+/// A token of an expression.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Token<'a> {
     Number(f64, Scale),
@@ -36,13 +36,13 @@ pub(super) enum Token<'a> {
     Sign(&'static str),
 }
 
-/// Words that are no names.
+/// Words that can't be names.
 pub(super) const KEYWORDS: [&str; 8] = ["and", "or", "not", "within", "of", "abs", "min", "max"];
 
-/// Longer ones first.
+/// All signs; longer ones come first.
 const SIGNS: [&str; 15] = ["<=", ">=", "==", "!=", "<", ">", "+", "-", "*", "/", "(", ")", ",", ".", "="];
 
-/// The pieces of `text`, each with where it begins.
+/// The tokens of `text`, each with its offset.
 pub(super) fn tokens(text: &str) -> Result<Vec<(usize, Token<'_>)>, Misread> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -70,12 +70,12 @@ pub(super) fn tokens(text: &str) -> Result<Vec<(usize, Token<'_>)>, Misread> {
     Ok(found)
 }
 
-/// How many bytes at the begin of `text` are a name.
+/// How many bytes at the beginning of `text` belong to a name.
 fn word(text: &str) -> usize {
     text.find(|symbol: char| !symbol.is_ascii_alphanumeric() && symbol != '_').unwrap_or(text.len())
 }
 
-/// The number that `text` begins with, and how many bytes it takes.
+/// The number that `text` begins with, and its length in bytes.
 fn number(text: &str) -> Result<(usize, f64), String> {
     let length = text.find(|symbol: char| !symbol.is_ascii_digit() && symbol != '.').unwrap_or(text.len());
     let written = &text[..length];
@@ -85,7 +85,7 @@ fn number(text: &str) -> Result<(usize, f64), String> {
     }
 }
 
-/// The unit behind a number, and how many bytes it takes with the space before it.
+/// The unit after a number, and its length in bytes, with the space before it.
 fn scale(text: &str) -> Result<(usize, Scale), (usize, String)> {
     let per_second = |rest: &str| rest.starts_with("/s") && word(&rest[1..]) == 1;
     if per_second(text) {

@@ -1,4 +1,4 @@
-//! What a figure counts, and how it is printed.
+//! The units of figures, and how amounts are printed.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::units::Bytes;
 
-/// What a figure counts.
+/// The unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FigureUnit {
@@ -18,16 +18,16 @@ pub enum FigureUnit {
     BytesPerSecond,
     /// Tokens, images or samples a second.
     PerSecond,
-    /// How many.
+    /// A count.
     Count,
-    /// A part of a whole, 1 being all of it; printed in per cent.
+    /// A part of a whole, which is 1; printed in per cent.
     Share,
-    /// A number without a unit: a ratio, a loss.
+    /// A number without a unit, such as a ratio or a loss.
     Number,
 }
 
 impl FigureUnit {
-    /// The word for it in sentences and tables.
+    /// The unit's name in sentences and tables.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -41,13 +41,13 @@ impl FigureUnit {
         }
     }
 
-    /// Counts, shares and numbers multiply anything and are added to one another.
+    /// Whether this is a count, a share or a number: these multiply any unit, and can be added to one another.
     #[must_use]
     pub const fn is_bare(self) -> bool {
         matches!(self, Self::Count | Self::Share | Self::Number)
     }
 
-    /// How much of the unit that expressions are computed in (seconds of time) one of it is.
+    /// How many of the unit of computation one of this is; times are computed in seconds.
     pub(super) const fn base(self) -> f64 {
         match self {
             Self::Milliseconds => 1e-3,
@@ -56,17 +56,17 @@ impl FigureUnit {
     }
 }
 
-/// So much of something.
+/// A number with its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Amount {
-    /// How much, in its unit; a difference can be negative.
+    /// The number, in its unit; a difference can be negative.
     pub value: f64,
-    /// Of what.
+    /// The unit.
     pub unit: FigureUnit,
 }
 
 impl Amount {
-    /// The same in per cent, where it is a count, a share or a number.
+    /// The same in per cent, if it is a count, a share or a number.
     #[must_use]
     pub fn as_share(self) -> Self {
         if self.unit.is_bare() { Self { unit: FigureUnit::Share, ..self } } else { self }
@@ -95,7 +95,7 @@ impl fmt::Display for Amount {
             FigureUnit::Number => format!("{value:.2}"),
         };
         match text.strip_prefix('-') {
-            // Zero has no sign.
+            // Zero gets no sign.
             Some(size) if !size.contains(|digit: char| ('1'..='9').contains(&digit)) => f.pad(size),
             Some(size) => f.pad(&format!("−{size}")),
             None => f.pad(&text),

@@ -1,4 +1,4 @@
-//! Runs the sides of a claim on a device, each from a clean state, and judges.
+//! Runs the sides of a claim on a device, each from a clean state, and judges the claim.
 
 use super::claim::{Claim, Work};
 use super::judge::{Judgement, judge};
@@ -9,45 +9,45 @@ use crate::figures::{Figures, Moments};
 use crate::session::DeviceChoice;
 use crate::workload::Catalog;
 
-/// Where claims are measured.
+/// What is needed to measure claims.
 #[derive(Clone, Debug)]
 pub struct Bench {
     /// The device that every side runs on.
     pub device: DeviceChoice,
-    /// The workloads that sides name.
+    /// The workloads that sides can name.
     pub workloads: Catalog,
 }
 
 /// The outcome of measuring a claim.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BenchOutcome {
-    /// A verdict.
+    /// The claim has a verdict.
     Judged(Box<Judgement>),
-    /// A side can't be run on this device, or a figure is not known there: no verdict.
+    /// There is no verdict: a side can't be run on this device, or a figure is unknown there.
     Unfit {
         /// The side.
         side: Option<String>,
-        /// Why.
+        /// The reason.
         why: Unfit,
     },
-    /// It was interrupted.
+    /// The measurement was interrupted.
     Cancelled,
 }
 
-/// How far the measuring of a claim is.
+/// How far the measurement of a claim has got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BenchProgress<'a> {
-    /// The side under way.
+    /// The side that runs now.
     pub side: &'a str,
-    /// Its place among them, from 0 on.
+    /// Its index among the sides, counted from 0.
     pub index: usize,
-    /// How many there are.
+    /// The number of sides.
     pub of: usize,
 }
 
 impl Bench {
-    /// Runs all sides of `claim` and judges; where they do not fit, smaller ones. `go_on` is asked before every step, and ends
-    /// it by saying no.
+    /// Runs all sides of `claim` and judges it; if they do not fit, smaller sides are run. `go_on` is called before
+    /// every step, and ends the measurement by returning false.
     pub fn measure(&self, claim: &Claim, mut go_on: impl FnMut(BenchProgress<'_>) -> bool) -> BenchOutcome {
         let mut last = None;
         for reduction in Reduction::ladder(claim, &self.device, &self.workloads) {
@@ -65,7 +65,7 @@ impl Bench {
         last.unwrap_or(BenchOutcome::Cancelled)
     }
 
-    /// The error: a side is too large for the device.
+    /// The error says that a side is too large for the device.
     fn try_sides(
         &self,
         claim: &Claim,

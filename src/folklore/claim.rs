@@ -1,4 +1,4 @@
-//! A claim: its words, what is run, and when which verdict holds.
+//! A claim: its texts, the runs that test it, and the conditions of its verdicts.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The word for it.
+    /// The verdict's word.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -41,7 +41,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// A claim, read and checked.
+/// A claim, parsed and checked.
 #[derive(Clone, Debug)]
 pub struct Claim {
     /// Its name on the command line.
@@ -50,46 +50,46 @@ pub struct Claim {
     pub claim: String,
     /// Who says so, in general terms.
     pub said_by: String,
-    /// What is run, in this order.
+    /// The runs, in their order.
     pub sides: Vec<Side>,
-    /// What of it is compared.
+    /// The figures that are compared.
     pub figures: Vec<ClaimMetric>,
-    /// What was measured, in a line.
+    /// The line that says what was measured.
     pub measured: Template,
-    /// Without what there is nothing to judge.
+    /// The conditions without which there is nothing to judge.
     pub needs: Vec<Need>,
     /// The verdicts with their conditions; the first that holds counts.
     pub verdicts: Vec<Ruling>,
-    /// The verdict where none of those holds.
+    /// The verdict if no condition holds.
     pub otherwise: Verdict,
-    /// Why it is so.
+    /// The reason.
     pub reason: Template,
     /// Where the claim holds.
     pub holds: Template,
     /// Where it does not.
     pub fails: Template,
-    /// Its sides are what they are: batches and limits that the claim is about.
+    /// Whether its batches and limits are what the claim is about, so that they can't be made smaller.
     pub fixed: bool,
-    /// It is of the user's file.
+    /// Whether it comes from the user's file.
     pub users_own: bool,
 }
 
-/// A claim that can't be run here, with what is known of it elsewhere.
+/// A claim that can't be run here, with measurements made elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotHere {
     /// Its name on the command line.
     pub name: String,
     /// The claim in its own words.
     pub claim: String,
-    /// What a run of it would need, and is not here.
+    /// What a run would need and vramlab lacks.
     pub needs: String,
-    /// The verdict of those figures; none where they were not measured.
+    /// The verdict that those measurements support; `None` if there are none.
     pub verdict: Option<Verdict>,
-    /// The figures, with where and under what they were measured; else why there are none.
+    /// The measurements, with where and how they were made, or why there are none.
     pub found: String,
 }
 
-/// A verdict, and when it counts.
+/// A verdict, with its condition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ruling {
     /// The verdict.
@@ -98,44 +98,44 @@ pub struct Ruling {
     pub when: Condition,
 }
 
-/// What must hold for a verdict to mean something.
+/// A condition without which a verdict means nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Need {
     /// The condition, over the figures of all sides.
     pub when: Condition,
-    /// What is said where it does not hold: a sentence without a full stop.
+    /// What is said if the condition does not hold: a sentence without a full stop.
     pub otherwise: String,
 }
 
-/// A figure that both sides are compared by.
+/// A figure by which the sides are compared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClaimMetric {
     /// Its name in this claim: `$saved`.
     pub name: String,
-    /// What it is.
+    /// How it is computed.
     pub quantity: Quantity,
 }
 
-/// Something that is run from a clean state.
+/// A run from a clean state.
 #[derive(Clone, Debug)]
 pub struct Side {
-    /// Its name: the mark of its figures when it has ended.
+    /// Its name, which is also the mark of its figures at its end.
     pub name: String,
-    /// What is done.
+    /// What it does.
     pub work: Work,
 }
 
 /// What a side does.
 #[derive(Clone, Debug)]
 pub enum Work {
-    /// A model is trained, or run.
+    /// Trains a model, or runs it.
     Training(Box<Training>),
-    /// The allocator is asked for memory, as lines of a program would.
+    /// Makes requests to the allocator, as the lines of a program would.
     Program(Vec<ProgramLine>),
 }
 
 impl Work {
-    /// The training, where it is one.
+    /// The training, if it is one.
     #[must_use]
     pub fn training(&self) -> Option<&Training> {
         if let Self::Training(training) = self { Some(training) } else { None }
@@ -143,7 +143,7 @@ impl Work {
 }
 
 impl Side {
-    /// The marks that its figures get: those within it, and its name at its end.
+    /// The marks of its figures: those that it sets itself, and its name at its end.
     pub fn marks(&self) -> impl Iterator<Item = &str> {
         let within: Vec<&str> = match &self.work {
             Work::Training(training) => training.marks().collect(),
@@ -152,7 +152,7 @@ impl Side {
         within.into_iter().chain([self.name.as_str()])
     }
 
-    /// What runs it without vramlab's folklore, line by line, on the device of that name.
+    /// Commands that run the same without vramlab's folklore, line by line, on the device of this name.
     #[must_use]
     pub fn commands(&self, device: &str) -> Vec<String> {
         match &self.work {

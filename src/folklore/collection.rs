@@ -1,4 +1,4 @@
-//! All claims: those that are part of the program, and those of the user's file.
+//! All claims: the built-in ones, and those of the user's file.
 
 use std::path::Path;
 
@@ -11,13 +11,13 @@ use crate::workload::Catalog;
 
 const BUILT_IN: &str = include_str!("../../lab/folklore.toml");
 
-/// The user's file of claims, in the folder of all that a person writes for the program.
+/// The user's file of claims, in the user's configuration folder.
 pub const USERS_FILE: &str = "folklore.toml";
 
-/// Why there are no claims.
+/// Why claims can't be loaded.
 #[derive(Debug, Error)]
 pub enum FolkloreError {
-    /// What is part of the program is not understood, because a workload of that name is the user's own or missing.
+    /// A built-in claim can't be parsed, because a workload that it names is missing or was replaced by the user's own.
     #[error("vramlab's own claims can't be read: {0}")]
     Malformed(#[from] TomlError),
     /// There is no claim of that name.
@@ -25,9 +25,9 @@ pub enum FolkloreError {
     Unknown {
         /// The name.
         name: String,
-        /// Which was probably meant.
+        /// A similar name that exists, for the message.
         meant: String,
-        /// Those that there are.
+        /// The names that exist.
         known: String,
     },
 }
@@ -41,10 +41,11 @@ pub struct Folklore {
 }
 
 impl Folklore {
-    /// The built-in claims and, over them, those of the file [`USERS_FILE`] in `folder`: one of the same name wins.
+    /// The built-in claims, and those of the file [`USERS_FILE`] in `folder`, which replace built-in ones of the same
+    /// name.
     ///
     /// # Errors
-    /// [`FolkloreError::Malformed`]: what is wrong in the user's file is a warning.
+    /// [`FolkloreError::Malformed`]. Errors in the user's file are only warnings.
     pub fn with_user_claims(folder: Option<&Path>, workloads: &Catalog) -> Result<Self, FolkloreError> {
         let Claims { claims, not_here } = read(&TomlText::built_in(BUILT_IN.into()), workloads, false)?;
         let mut folklore = Self { claims, not_here, warnings: Vec::new() };
@@ -90,19 +91,19 @@ impl Folklore {
         }
     }
 
-    /// All of them, in the order of the table.
+    /// All claims, in the order of the table.
     #[must_use]
     pub fn claims(&self) -> &[Claim] {
         &self.claims
     }
 
-    /// Those that can't be run here, with what is known of them elsewhere.
+    /// The claims that can't be run here, with measurements made elsewhere.
     #[must_use]
     pub fn not_here(&self) -> &[NotHere] {
         &self.not_here
     }
 
-    /// What of the user's file is left out, and why.
+    /// What was left out of the user's file, and why.
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
@@ -113,7 +114,7 @@ impl Folklore {
         run.chain(self.not_here.iter().map(|claim| claim.name.as_str()))
     }
 
-    /// The claim of that name that can be run.
+    /// The claim of this name, if it can be run.
     ///
     /// # Errors
     /// [`FolkloreError::Unknown`].

@@ -1,24 +1,25 @@
-//! Names of a claim's own figures in its expressions: `$saved` stands for what `saved` is.
+//! A claim's own figures in its expressions: `$saved` is replaced by the formula of `saved`.
 
 use std::ops::Range;
 
 use crate::figures::Misread;
 use crate::user_input::hint;
 
-/// Figures of a claim by name, as they are written.
+/// The formulas of a claim's figures, by name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Formulas(Vec<(String, String)>);
 
-/// A text in which names were replaced, and where its pieces come from.
+/// A text in which names were replaced by formulas, with the origin of its pieces.
 #[derive(Clone, Debug)]
 pub(super) struct ExpandedFormula {
     pub text: String,
-    /// Replaced pieces: where they lie in `text`, and where their names stood.
+    /// The replaced pieces: their ranges in `text`, and the ranges of their names in the original.
     replaced: Vec<(Range<usize>, Range<usize>)>,
 }
 
 impl ExpandedFormula {
-    /// Where the byte at `offset` of the text comes from: of a replaced piece its name.
+    /// Where the byte at `offset` of the text comes from: its offset in the original; for a replaced piece, the offset
+    /// of the name.
     pub fn origin(&self, offset: usize) -> usize {
         let mut shift = 0_isize;
         for (now, before) in &self.replaced {
@@ -35,7 +36,7 @@ impl ExpandedFormula {
 }
 
 impl Formulas {
-    /// From here on `$name` stands for `text`, which has no such names any more.
+    /// Adds a formula: from now on `$name` is replaced by `text`, in which all names are already replaced.
     pub fn add(&mut self, name: &str, text: String) {
         self.0.push((name.to_owned(), text));
     }
@@ -47,7 +48,7 @@ impl Formulas {
     /// The text with every `$name` replaced.
     ///
     /// # Errors
-    /// A name that is none, and where.
+    /// A name that has no formula, with its place.
     pub fn expand(&self, text: &str) -> Result<ExpandedFormula, Misread> {
         let mut expanded = ExpandedFormula { text: String::new(), replaced: Vec::new() };
         let mut at = 0;

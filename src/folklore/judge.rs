@@ -1,4 +1,4 @@
-//! The verdict that follows from the figures of all sides.
+//! Derives the verdict from the figures of all sides.
 
 use thiserror::Error;
 
@@ -6,27 +6,27 @@ use super::claim::{Claim, ClaimMetric, Verdict};
 use super::reduce::Reduction;
 use crate::figures::{Amount, EvaluationError, Moments};
 
-/// A claim, judged by what was measured.
+/// The judgement of a claim by its measurements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judgement {
     /// The verdict.
     pub verdict: Verdict,
     /// The claim's figures, by their names.
     pub figures: Vec<(String, Amount)>,
-    /// What was measured, in a line.
+    /// The line that says what was measured.
     pub measured: String,
-    /// Why it is so.
+    /// The reason.
     pub reason: String,
     /// Where the claim holds.
     pub holds: String,
     /// Where it does not.
     pub fails: String,
-    /// How its sides were made smaller, where they were.
+    /// How its sides were made smaller, if they were.
     pub reduced: Option<Reduction>,
 }
 
 impl Judgement {
-    /// Its sides were smaller ones: the texts say so.
+    /// Notes that smaller sides were run, and adapts the texts.
     pub(super) fn reduce(&mut self, reduction: Reduction) {
         for text in [&mut self.measured, &mut self.reason, &mut self.holds, &mut self.fails] {
             *text = reduction.reworded(text);
@@ -36,13 +36,13 @@ impl Judgement {
     }
 }
 
-/// Why there is no judgement.
+/// Why a claim could not be judged.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(super) enum NotJudged {
-    /// A figure that the device can't know.
+    /// A figure that is unknown on this device.
     #[error(transparent)]
     Unanswered(#[from] EvaluationError),
-    /// What the claim needs does not hold.
+    /// A condition that the claim needs does not hold.
     #[error("{0}")]
     Needs(String),
 }

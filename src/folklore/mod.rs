@@ -1,8 +1,9 @@
-//! What articles and forums claim, each with the runs that decide it and the conditions of a verdict.
+//! The claims of articles and forums, each with the runs that test it and the conditions of its verdicts.
 //!
-//! The claims are data (`lab/folklore.toml`, and over it the user's own). A [`Claim`] names its *sides*: runs from a clean
-//! state, or small programs of requests to the allocator. [`Bench`] runs them on a device; the results are figures by
-//! the sides' names, and conditions over them decide the [`Verdict`]. Nothing here is remembered: a verdict is measured. What vramlab can't run is [`NotHere`], a list of its own.
+//! The claims are data (`lab/folklore.toml`, and the user's own, which take precedence). A [`Claim`] names its *sides*:
+//! runs from a clean state, or small programs of requests to the allocator. [`Bench`] runs them on a device. The
+//! results are figures by the sides' names, and conditions over these figures decide the [`Verdict`]. No verdict is
+//! stored: it is always measured. Claims that vramlab can't run are in a list of their own, as [`NotHere`].
 
 mod bench;
 mod claim;

@@ -1,4 +1,4 @@
-//! Small programs of requests to the allocator: what no training step does, and every device can.
+//! Small programs of requests to the allocator: they do what no training step does, and run on every device.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -13,35 +13,35 @@ use crate::session::DeviceChoice;
 use crate::train::{Answer, Interrupt, Memory, Observer, SafePoint, Shape, Tensor, TrainError};
 use crate::units::Bytes;
 
-/// How long a driver may take to say what is used.
+/// How long the driver may take to report the used memory.
 const LONGEST_WAIT: Duration = Duration::from_secs(3);
 
 /// A line of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProgramLine {
-    /// A tensor of so many bytes.
+    /// Makes a tensor of this many bytes.
     Alloc {
         /// Its name.
         name: String,
-        /// Bytes asked for.
+        /// The requested bytes.
         bytes: Bytes,
     },
-    /// A tensor is dropped.
+    /// Drops a tensor.
     Free {
         /// Its name.
         name: String,
     },
     /// `torch.cuda.empty_cache()`.
     EmptyCache,
-    /// The figures of this moment get a name.
+    /// Gives the current figures a name.
     Mark(String),
 }
 
 impl ProgramLine {
-    /// Reads a line: `alloc x 4000000`, `free x`, `empty_cache`, `mark before`.
+    /// Parses a line: `alloc x 4000000`, `free x`, `empty_cache`, `mark before`.
     ///
     /// # Errors
-    /// A sentence: what is wrong with it.
+    /// A sentence that says what is wrong.
     pub fn parse(line: &str) -> Result<Self, String> {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words[..] {
@@ -62,7 +62,7 @@ impl ProgramLine {
         if let Self::Mark(name) = self { Some(name) } else { None }
     }
 
-    /// The same in Python.
+    /// The same line in Python.
     #[must_use]
     pub fn in_pytorch(&self) -> Option<String> {
         match self {
@@ -76,10 +76,10 @@ impl ProgramLine {
     }
 }
 
-/// Checks that what is freed is there.
+/// Checks that every freed tensor exists.
 ///
 /// # Errors
-/// A sentence with the index of the request that can't be.
+/// A sentence, with the index of the impossible line.
 pub(super) fn check(requests: &[ProgramLine]) -> Result<(), (usize, String)> {
     let mut alive: Vec<&str> = Vec::new();
     for (index, request) in requests.iter().enumerate() {
@@ -98,7 +98,7 @@ pub(super) fn check(requests: &[ProgramLine]) -> Result<(), (usize, String)> {
     Ok(())
 }
 
-/// The model, which follows what the allocator does.
+/// Feeds the allocator's events to the model.
 struct ModelFollower(Rc<RefCell<Lab>>);
 
 impl Observer for ModelFollower {
@@ -124,7 +124,7 @@ pub(super) fn run(
     let sensors = opened.sensors();
     let lab = Rc::new(RefCell::new(Lab::new()));
     let memory = Memory::new(opened, Settings::default(), Box::new(ModelFollower(Rc::clone(&lab))));
-    // A process has no context before its first tensor.
+    // A process has no CUDA context before its first tensor.
     let used = Cell::new(false);
     let look = || figures(&memory, &lab, device, sensors.as_ref(), used.get());
     let mut tensors: Vec<(&str, Tensor)> = Vec::new();
@@ -171,11 +171,11 @@ fn figures(
     figures
 }
 
-/// What the driver says now, not what it said before.
+/// A reading of the driver that was taken after this call.
 fn fresh(sensors: &Sensors) -> Option<Reading> {
     drop(sensors.take());
     let asked = Instant::now();
-    // The one under way when this was asked may be older than the last request.
+    // A reading that is already under way may be older than the last request.
     let mut seen = 0;
     while asked.elapsed() < LONGEST_WAIT {
         if let Some(reading) = sensors.take() {

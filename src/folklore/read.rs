@@ -1,4 +1,4 @@
-//! Reads claims from TOML, and says line and column of what can't be.
+//! Parses claims from TOML; errors name line and column.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -83,7 +83,7 @@ struct RawVerdict {
 #[serde(deny_unknown_fields)]
 struct RawSide {
     name: Spanned<String>,
-    /// A side before this one that it differs from only by what is said here.
+    /// An earlier side, from which this one differs only in the keys given here.
     like: Option<Spanned<String>>,
     workload: Option<Spanned<String>>,
     data: Option<DataWord>,
@@ -111,16 +111,16 @@ enum SwitchValue {
     Number(u64),
 }
 
-/// What a text holds.
+/// The claims of a text.
 #[derive(Debug)]
 pub(super) struct Claims {
-    /// Claims that are run.
+    /// Claims that can be run.
     pub claims: Vec<Claim>,
     /// Claims that can't be run here.
     pub not_here: Vec<NotHere>,
 }
 
-/// Reads all claims of a text.
+/// Parses all claims of a text.
 ///
 /// # Errors
 /// What is wrong, with line and column.
@@ -214,7 +214,7 @@ impl ClaimReader<'_> {
         })
     }
 
-    /// A name of letters, digits and underscores, and of what else is allowed, that begins with a letter.
+    /// Checks a name: letters, digits, underscores and the characters in `also`, with a letter first.
     fn name(&self, given: &Spanned<String>, also: &[char]) -> Result<String, TomlError> {
         let name = given.get_ref();
         let right = name.starts_with(|first: char| first.is_ascii_lowercase())
@@ -227,7 +227,7 @@ impl ClaimReader<'_> {
         Err(self.wrong(given, 0, reason))
     }
 
-    /// What an expression or a text with figures says.
+    /// Parses an expression, or a text with figures.
     fn expression<T>(
         &self,
         given: &Spanned<String>,
@@ -266,7 +266,7 @@ impl ClaimReader<'_> {
         Ok(requests)
     }
 
-    /// Marks are names in expressions.
+    /// Checks that expressions can name a mark.
     fn mark(&self, mark: Option<&str>, at: Range<usize>) -> Result<(), TomlError> {
         let wrong = |c: char| !c.is_ascii_lowercase() && !c.is_ascii_digit() && c != '_';
         match mark {
@@ -286,7 +286,7 @@ impl ClaimReader<'_> {
         };
         let actions = match (&raw.actions, like) {
             (Some(actions), _) => self.actions(actions)?,
-            // A mark is set once.
+            // Marks are not copied from the other side: each can be set only once.
             (None, Some(like)) => {
                 like.actions.iter().filter(|action| !matches!(action, ClaimAction::Mark(_))).cloned().collect()
             }

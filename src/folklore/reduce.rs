@@ -1,4 +1,4 @@
-//! The sides of a claim made smaller, where they do not fit a device.
+//! Makes the sides of a claim smaller if they do not fit a device.
 
 use std::fmt;
 
@@ -7,15 +7,15 @@ use super::steps::Training;
 use crate::session::{DeviceChoice, Switch};
 use crate::workload::Catalog;
 
-/// What the batches of a claim are divided by, one after the other, until all its sides fit.
+/// The divisors of a claim's batches, tried in this order until all its sides fit.
 const DIVISORS: [usize; 5] = [1, 2, 4, 8, 16];
 
-/// How the sides of a claim were made smaller: all of them in the same way, so that they can be compared.
+/// How the sides of a claim were made smaller: all in the same way, so that they can be compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reduction {
-    /// Batches are divided by so much.
+    /// Batches are divided by this number.
     Batches(usize),
-    /// Small models stand for large ones: the names of both.
+    /// Small models replace large ones; the names of both.
     Minis(Vec<(String, String)>),
 }
 
@@ -33,7 +33,8 @@ impl fmt::Display for Reduction {
 }
 
 impl Reduction {
-    /// The ways to measure `claim` on `device`, the first one first; `None`: as it is.
+    /// The ways to measure `claim` on `device`, in the order in which they are tried; `None` leaves the claim
+    /// unchanged.
     pub(super) fn ladder(claim: &Claim, device: &DeviceChoice, workloads: &Catalog) -> Vec<Option<Self>> {
         let trains: Vec<&Training> = claim.sides.iter().filter_map(|side| side.work.training()).collect();
         if claim.fixed || trains.is_empty() {
@@ -46,7 +47,7 @@ impl Reduction {
                     stand_ins.push((name.clone(), mini));
                 }
             }
-            // Sizes that a side gives are those of the large model.
+            // Sizes that a side gives are meant for the large model.
             let sized = trains.iter().any(|training| !training.sizes.given().is_empty());
             return if stand_ins.is_empty() || sized { vec![None] } else { vec![Some(Self::Minis(stand_ins))] };
         }
@@ -88,14 +89,14 @@ impl Reduction {
         }
     }
 
-    /// What a claim says of a large model, said of the one that stands for it.
+    /// A text about a large model, reworded for the small model that replaces it.
     pub(super) fn reworded(&self, text: &str) -> String {
         let Self::Minis(stand_ins) = self else { return text.to_owned() };
         stand_ins.iter().fold(text.to_owned(), |text, (large, small)| text.replace(large.as_str(), small))
     }
 }
 
-/// The small model of the same kind: `gpt-mini` of `gpt2`.
+/// The small model of the same kind: `gpt-mini` for `gpt2`.
 fn mini_of(name: &str, workloads: &Catalog) -> Option<String> {
     let is_of = |mini: &&str| mini.strip_suffix("-mini").is_some_and(|kind| name.starts_with(kind) && name != *mini);
     workloads.names().filter(is_of).max_by_key(|mini| mini.len()).map(str::to_owned)

@@ -1,4 +1,4 @@
-//! Sides that train a model, or run it: what is made, and what is done with it.
+//! Sides that train a model or run it: how the model is built, and what is done with it.
 
 use serde::Deserialize;
 
@@ -11,37 +11,39 @@ use crate::train::{Config, TrainError};
 use crate::user_input::{command_line, hint};
 use crate::workload::{Catalog, Data, Extent, Generation, InferenceMode, InferencePlan, Models, Sizes, WorkloadEntry};
 
-/// Milliseconds that a simulated H200 may need for what the processor is to compute: it takes some hundred times as long.
+/// The most milliseconds that a simulated H200 may need for a side that is to run on the processor, which takes some
+/// hundred times as long.
 const PROCESSOR: f64 = 120.0;
 
-/// A model, how it is run, and what is done.
+/// A model, how it is run, and the actions.
 #[derive(Clone, Debug)]
 pub struct Training {
     /// The workload's name.
     pub workload: String,
-    /// What it trains on; the workload's own without.
+    /// The data to train on; `None` for the workload's own.
     pub data: Option<DataWord>,
-    /// Sizes over the workload's own.
+    /// Sizes that replace the workload's.
     pub sizes: Sizes,
-    /// It is run so instead of trained.
+    /// How the model is run, if it is not trained.
     pub inference: Option<InferenceWord>,
-    /// Its parameters and inputs are fp16.
+    /// Whether parameters and inputs are fp16.
     pub half: bool,
     /// How many models run.
     pub models: ModelsWord,
-    /// Switches from the start on, each with its value as on the command line.
+    /// The switches at the start, each with its value as on the command line.
     pub settings: Vec<(Switch, String)>,
-    /// What is done, in this order.
+    /// The actions, in their order.
     pub actions: Vec<ClaimAction>,
-    /// It is one of several ranks; its batch is that of all.
+    /// How work is shared, if the side is one of several ranks; its batch is that of all ranks.
     pub parallel: Option<Parallel>,
-    /// Which of them.
+    /// The rank.
     pub rank: usize,
-    /// To run out of memory is an answer, and ends it; else the side can't be run where it does.
+    /// Whether running out of memory is an answer, and ends the side. If not, a side that runs out of memory can't be
+    /// measured on the device.
     pub may_run_out: bool,
 }
 
-/// Data of a side, as on the command line.
+/// The data of a side, in the words of the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DataWord {
@@ -75,7 +77,7 @@ impl DataWord {
     }
 }
 
-/// Inference of a side, in the words of the command line.
+/// The inference mode of a side, in the words of the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InferenceWord {
@@ -85,24 +87,24 @@ pub enum InferenceWord {
     Eval,
     /// Training mode, forward only.
     Train,
-    /// Token after token, the cache of keys and values grows.
+    /// Token after token, with a growing cache of keys and values.
     Generate,
-    /// The same with a cache that is made once.
+    /// The same with a cache that is allocated once.
     GenerateStatic,
 }
 
-/// How many models a side runs, in the words of the command line.
+/// How many models a side runs, and how, in the words of the command line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelsWord {
-    /// One.
+    /// One model.
     #[default]
     One,
-    /// Two, on the device together.
+    /// Two models on the device at once.
     Together,
-    /// Two with the same parameters.
+    /// Two models with the same parameters.
     Shared,
-    /// Two, one after the other.
+    /// Two models, one after the other.
     InTurn,
 }
 
@@ -150,26 +152,26 @@ impl InferenceWord {
     }
 }
 
-/// Something that is done with a run.
+/// An action on a run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClaimAction {
-    /// So many steps.
+    /// Runs this many steps.
     Steps(u64),
-    /// A switch is set.
+    /// Sets a switch.
     Set(Switch, String),
     /// `torch.cuda.empty_cache()`.
     EmptyCache,
     /// `torch.cuda.reset_peak_memory_stats()`.
     ResetPeaks,
-    /// The figures of this moment get a name.
+    /// Gives the current figures a name.
     Mark(String),
 }
 
 impl ClaimAction {
-    /// Reads `steps 6`, `set amp fp16`, `empty_cache`, `mark before`.
+    /// Parses `steps 6`, `set amp fp16`, `empty_cache`, `mark before`.
     ///
     /// # Errors
-    /// A sentence: what is wrong with it.
+    /// A sentence that says what is wrong.
     pub fn parse(text: &str) -> Result<Self, String> {
         let words: Vec<&str> = text.split_whitespace().collect();
         match words[..] {
@@ -204,10 +206,10 @@ impl ClaimAction {
     }
 }
 
-/// The switch of that word.
+/// The switch with this word.
 ///
 /// # Errors
-/// A sentence: that there is none, and which was probably meant.
+/// A sentence that says there is no such switch, and names a similar one.
 pub(super) fn switch(word: &str) -> Result<Switch, String> {
     Switch::named(word).ok_or_else(|| {
         let meant = hint(word, Switch::all().map(Switch::word));
@@ -215,10 +217,10 @@ pub(super) fn switch(word: &str) -> Result<Switch, String> {
     })
 }
 
-/// Whether a switch has that value.
+/// Checks that a switch can have this value.
 ///
 /// # Errors
-/// A sentence.
+/// A sentence that says what is wrong.
 pub(super) fn check(switch: Switch, value: &str, config: &Config) -> Result<(), String> {
     switch.set(&mut crate::session::Setup::new(*config), value)
 }
@@ -235,7 +237,7 @@ impl Training {
         self.actions.iter().map(|action| if let ClaimAction::Steps(count) = action { *count } else { 0 }).sum()
     }
 
-    /// Commands of a shell that run the same on the device of that name.
+    /// Shell commands that run the same on the device of this name.
     pub(super) fn commands(&self, device: &str) -> Vec<String> {
         let mut words = vec!["vramlab".to_owned(), "run".to_owned(), self.workload.clone()];
         match self.parallel {
@@ -270,7 +272,7 @@ impl Training {
         lines
     }
 
-    /// What runs it on `device`.
+    /// The specification of its run on `device`.
     ///
     /// # Errors
     /// [`Unfit`].
@@ -300,7 +302,8 @@ impl Training {
         session::of_rank(parallel, &spec, self.rank, 0).map_err(|error| Unfit(error.to_string()))
     }
 
-    /// Runs it on `device` from a clean state: `mark` gets the figures of every mark, `go_on` is asked before every step.
+    /// Runs the side on `device` from a clean state. `mark` gets the figures of every mark, and `go_on` is called
+    /// before every step.
     ///
     /// # Errors
     /// [`SideFailure`].
@@ -348,7 +351,7 @@ impl Training {
         })
     }
 
-    /// Finds out on a simulated card what the processor would have to do.
+    /// Checks on a simulated card that the side is small enough for the processor.
     fn is_for_the_processor(&self, workloads: &Catalog) -> Result<(), SideFailure> {
         let card = CardCatalog::with_user_cards(None).card("h200").map_err(|error| Unfit(error.to_string()))?;
         let mut run = self.start(&DeviceChoice::Sim(Box::new(card)), workloads)?;

@@ -1,4 +1,4 @@
-//! Why a side can't be run on a device, and what a simulated driver would say.
+//! Why a side can't be run on a device, and what a simulated driver would report.
 
 use thiserror::Error;
 
@@ -6,7 +6,7 @@ use crate::figures::{Figure, Figures};
 use crate::session::DeviceChoice;
 use crate::units::Bytes;
 
-/// A side can't be run on this device: a sentence without its name.
+/// Why a side can't be run on this device: a sentence that does not name the side.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct Unfit(pub String);
@@ -25,8 +25,8 @@ pub(super) enum SideFailure {
     Cancelled,
 }
 
-/// Sets what the driver of a simulated card would count as used: a process has its context, and what the allocator holds.
-/// A GPU's driver says it itself, the processor has none.
+/// Sets the used memory that the driver of a simulated card would report: the process's context, and what the allocator
+/// has reserved. A GPU's own driver reports it itself, and the processor has no driver.
 pub(super) fn tell_driver(figures: &mut Figures, device: &DeviceChoice, reserved: Bytes) {
     if let (DeviceChoice::Sim(card), Some(used)) = (device, Figure::named("driver_used")) {
         figures.set(used, (card.context() + reserved).get() as f64);

@@ -1,34 +1,34 @@
-//! Markdown to lines of a width. It knows what the guide uses: headings, paragraphs, lists, tables, code, and within a line
-//! code, emphasis and links. Comments and pictures are left out.
+//! Lays out Markdown in lines of a given width. It knows what the guide uses: headings, paragraphs, lists, tables, code
+//! blocks, and within a line code, emphasis and links. Comments and pictures are left out.
 
 use unicode_width::UnicodeWidthChar;
 
-/// What a piece of a line is.
+/// The role of a piece of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Ordinary text.
     Text,
     /// A heading.
     Heading,
-    /// What matters most.
+    /// Strong emphasis.
     Strong,
-    /// What can be typed, or was printed.
+    /// Code: text to type, or printed text.
     Code,
-    /// Where a link leads.
+    /// The target of a link.
     Link,
-    /// Lines of tables.
+    /// The lines between the rows and columns of tables.
     Rule,
 }
 
-/// A line: pieces one after the other.
+/// A line: its pieces in their order.
 pub type Line = Vec<(Role, String)>;
 
 /// Characters with their roles: a text that can be wrapped.
 type RoleText = Vec<(char, Role)>;
 
-/// The least that a column of a table keeps.
+/// The least width of a table's column.
 const NARROWEST: usize = 8;
-/// Between two columns of a table.
+/// The space between two columns of a table.
 const BETWEEN: &str = "  ";
 
 /// A page in lines of at most `width` characters; only code can be longer.
@@ -57,14 +57,14 @@ pub fn lines(text: &str, width: usize) -> Vec<Line> {
     out
 }
 
-/// The lines as bare text, each with its end.
+/// The lines as plain text, each with a line end.
 #[must_use]
 pub fn plain(lines: &[Line]) -> String {
     let line = |line: &Line| line.iter().map(|(_, text)| text.as_str()).chain(["\n"]).collect::<String>();
     lines.iter().map(line).collect()
 }
 
-/// What stands between two empty lines, more or less.
+/// A block of Markdown: in general, the lines between two empty lines.
 enum MarkdownBlock {
     Heading(String),
     Paragraph(String),
@@ -141,7 +141,7 @@ fn append(text: &mut String, line: &str) {
     text.push_str(line.trim());
 }
 
-/// The mark of a list's item, as it is shown, and what follows it.
+/// The mark of a list item, as it is shown, and the text after it.
 fn item(line: &str) -> Option<(String, String)> {
     let start = line.trim_start();
     let indent = line.len() - start.len();
@@ -151,7 +151,7 @@ fn item(line: &str) -> Option<(String, String)> {
     (number || mark == "*" || mark == "-").then(|| (format!("{:indent$}{mark} ", ""), rest.trim().to_owned()))
 }
 
-/// The cells of a table's row. A bar within code is no border.
+/// The cells of a table's row. A bar within code is part of its cell.
 fn cells(line: &str) -> Vec<String> {
     let inner = line.trim().trim_start_matches('|');
     let inner = inner.strip_suffix('|').unwrap_or(inner);
@@ -179,7 +179,7 @@ fn push(cells: &mut [String], symbol: char) {
     }
 }
 
-/// A text without its marks, every character with its role.
+/// A text without its Markdown marks; every character has its role.
 fn marked(text: &str, base: Role) -> RoleText {
     let mut out = RoleText::new();
     let (mut rest, mut strong) = (text, false);
@@ -193,7 +193,7 @@ fn marked(text: &str, base: Role) -> RoleText {
             rest = behind;
         } else if let Some((label, target, behind)) = link(rest) {
             out.extend(marked(label, role(strong)));
-            // What leads out of the guide can be followed only where it is written out.
+            // A link that leads out of the guide can be followed only if its target is written out.
             let shown = if target.contains("://") { Some(target.to_owned()) } else { reference(label, target) };
             if let Some(shown) = shown {
                 out.extend([(' ', base), ('(', base)]);
@@ -212,14 +212,14 @@ fn marked(text: &str, base: Role) -> RoleText {
     out
 }
 
-/// `[label](target)` at the beginning, and what is behind it.
+/// Splits `[label](target)` off the beginning of a text.
 fn link(text: &str) -> Option<(&str, &str, &str)> {
     let (label, rest) = text.strip_prefix('[')?.split_once("](")?;
     let (target, behind) = rest.split_once(')')?;
     (!label.contains('\n')).then_some((label, target, behind))
 }
 
-/// How a page of the guide is opened that a link leads to, where its label does not say it.
+/// The command that opens the page to which a link leads, if the label doesn't say it.
 fn reference(label: &str, target: &str) -> Option<String> {
     let name = target.split('#').next()?.strip_suffix(".md")?;
     let short = name.rsplit('/').next()?;
@@ -227,7 +227,7 @@ fn reference(label: &str, target: &str) -> Option<String> {
         .then(|| format!("vramlab guide {short}"))
 }
 
-/// `*word*` at the beginning, and what is behind it.
+/// Splits `*word*` off the beginning of a text.
 fn emphasis(text: &str) -> Option<(&str, &str)> {
     let (inner, behind) = text.strip_prefix('*')?.split_once('*')?;
     let is_word = !inner.is_empty() && !inner.starts_with(' ') && !inner.ends_with(' ');
@@ -253,7 +253,7 @@ fn wrapped(text: &[(char, Role)], width: usize, first: &str, rest: &str) -> Vec<
     lines.iter().enumerate().map(line).collect()
 }
 
-/// A text in lines of at most `width`: broken at spaces, a longer word anywhere.
+/// A text in lines of at most `width`: broken at spaces; a longer word is broken anywhere.
 fn broken(text: &[(char, Role)], width: usize) -> Vec<RoleText> {
     let mut lines = vec![RoleText::new()];
     for word in text.split(|(symbol, _)| *symbol == ' ').filter(|word| !word.is_empty()) {
@@ -267,7 +267,7 @@ fn broken(text: &[(char, Role)], width: usize) -> Vec<RoleText> {
             }
             if let Some(line) = lines.last_mut() {
                 if let Some((_, role)) = line.last().copied() {
-                    // A space within code is code.
+                    // A space within code has the role of code.
                     line.push((
                         ' ',
                         if piece.first().is_some_and(|(_, next)| *next == role) { role } else { Role::Text },
@@ -295,12 +295,12 @@ fn cut(word: &[(char, Role)], width: usize) -> Vec<RoleText> {
     pieces
 }
 
-/// Characters of one role in a row together.
+/// Joins neighbouring characters of the same role.
 fn pieces(text: &[(char, Role)]) -> impl Iterator<Item = (Role, String)> {
     text.chunk_by(|a, b| a.1 == b.1).map(|piece| (piece[0].1, piece.iter().map(|(symbol, _)| *symbol).collect()))
 }
 
-/// A table whose cells wrap where it would be too wide: the widest columns give way.
+/// A table; if it is too wide, its cells wrap, those of the widest columns first.
 fn table(rows: &[Vec<String>], width: usize) -> Vec<Line> {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
     let cell =
@@ -320,7 +320,7 @@ fn table(rows: &[Vec<String>], width: usize) -> Vec<Line> {
             _ => break,
         }
     }
-    // Columns of figures stand at the right.
+    // Columns of figures are right-aligned.
     let is_figure =
         |text: &RoleText| text.iter().all(|(symbol, _)| !symbol.is_alphabetic() || "eMGKiBbytsm".contains(*symbol));
     let right: Vec<bool> = (0..count)

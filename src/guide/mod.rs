@@ -1,4 +1,4 @@
-//! The guide: pages of Markdown under `lab/guide`, and how they become lines of a terminal.
+//! The guide: pages of Markdown under `lab/guide`, and their layout in a terminal.
 
 mod markdown;
 mod pages;

@@ -1,4 +1,4 @@
-//! The pages, by name.
+//! The guide's pages, by name.
 
 use crate::user_input;
 
@@ -14,7 +14,7 @@ pub struct Page {
     pub text: &'static str,
 }
 
-/// The pages of these names, each with the text of its file.
+/// Pages of these names, each with the text of its file.
 macro_rules! pages {
     ($($name:literal),+ $(,)?) => {
         &[$(Page {
@@ -24,7 +24,7 @@ macro_rules! pages {
     };
 }
 
-/// In the order of a book: what to see, what to do, how it is made.
+/// The pages in the order of a book: what to see, what to do, how it is made.
 const PAGES: &[Page] = pages![
     "README",
     "explore",
@@ -86,14 +86,14 @@ impl Page {
         heading.unwrap_or(self.name)
     }
 
-    /// What it is about: its first paragraph.
+    /// Its subject: the first paragraph.
     #[must_use]
     pub fn about(&self) -> String {
         let lines = self.text.lines().skip_while(|line| line.is_empty() || line.starts_with('#'));
         lines.take_while(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
     }
 
-    /// The part of its name behind the folder: `amp` of `switches/amp`.
+    /// The part of its name after the folder: `amp` of `switches/amp`.
     #[must_use]
     pub fn short_name(&self) -> &'static str {
         self.name.rsplit('/').next().unwrap_or(self.name)
@@ -109,7 +109,7 @@ pub const fn pages() -> &'static [Page] {
 /// The page of this name, with or without its folder and `.md`.
 ///
 /// # Errors
-/// A sentence, with the name that was probably meant.
+/// A sentence that names a similar page, if there is one.
 pub fn page(name: &str) -> Result<&'static Page, String> {
     let wanted = name.strip_suffix(".md").unwrap_or(name);
     let called = |name: &str| name.eq_ignore_ascii_case(wanted);

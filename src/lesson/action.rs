@@ -10,7 +10,7 @@ use crate::user_input::hint;
 /// What a lesson does to the lab.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LessonAction {
-    /// Trains so many steps, then stops between two of them.
+    /// Trains this many steps, then stops between two of them.
     Steps(u64),
     /// Sets a switch.
     Set(Switch, Arc<str>),
@@ -30,7 +30,7 @@ pub enum LessonAction {
     Run(Arc<str>),
 }
 
-/// Words that an action begins with, and how it is written.
+/// The words of the actions: the word that begins one, and how the action is written.
 const WORDS: [(&str, &str); 9] = [
     ("steps", "steps N"),
     ("set", "set SWITCH VALUE"),
@@ -43,13 +43,13 @@ const WORDS: [(&str, &str); 9] = [
     ("run", "run NAME"),
 ];
 
-/// More steps than this at once are no lesson.
+/// The most steps of one action: a lesson needs no more.
 const MOST_STEPS: u64 = 10_000;
-/// Names that marks can't have: they are set by the course itself.
+/// Names that a lesson can't give its marks, because the course itself sets them.
 pub(super) const OWN_MARKS: [&str; 3] = ["start", "before", "oom"];
 
 impl LessonAction {
-    /// Whether both set one switch.
+    /// Whether both actions set the same switch.
     pub(super) fn sets_the_same(&self, other: &Self) -> bool {
         matches!((self, other), (Self::Set(one, _), Self::Set(other, _)) if one == other)
     }
@@ -57,7 +57,7 @@ impl LessonAction {
     /// Reads an action.
     ///
     /// # Errors
-    /// A sentence.
+    /// A sentence that says what is wrong.
     pub fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
         let (word, rest) = text.split_once(char::is_whitespace).map_or((text, ""), |(word, rest)| (word, rest.trim()));
@@ -94,7 +94,7 @@ impl LessonAction {
     }
 }
 
-/// The switch called `word`, and `value` as the lab shows it once it is in force.
+/// The switch `word`, and `value` in the wording that the lab shows once it is in force.
 pub(super) fn set(word: &str, value: &str) -> Result<(Switch, Arc<str>), String> {
     let Some(switch) = Switch::named(word) else {
         let meant = hint(word, Switch::all().map(Switch::word));
@@ -110,7 +110,7 @@ pub(super) fn set(word: &str, value: &str) -> Result<(Switch, Arc<str>), String>
     Ok((switch, value.into()))
 }
 
-/// Whether marks and runs may be called so.
+/// Whether a mark or a run may have this name.
 pub(super) fn is_name(text: &str) -> bool {
     let small = |symbol: char| symbol.is_ascii_lowercase() || symbol == '_';
     text.starts_with(small) && text.chars().all(|symbol| small(symbol) || symbol.is_ascii_digit())

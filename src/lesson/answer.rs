@@ -5,34 +5,34 @@ use crate::figures::{Amount, EvaluationError};
 /// What the learner expects.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Answer {
-    /// The sentence at this place, counted from 0.
+    /// The choice with this index, counted from 0.
     Choice(usize),
-    /// So much.
+    /// A number.
     Amount(Amount),
-    /// The goal was tried for, with the switches as the learner had set them.
+    /// A try for the goal, with the switches as the learner has set them.
     Tried,
-    /// The goal was tried for as the lesson itself would.
+    /// A try for the goal with the lesson's own solution.
     Solution,
-    /// Nothing: the question was passed over.
+    /// No answer: the learner skipped the question.
     Passed,
 }
 
-/// What came out.
+/// What was measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MeasuredAnswer {
-    /// The sentence at this place is right.
+    /// The choice with this index is right.
     Choice(usize),
-    /// So much.
+    /// The measured number.
     Amount(Amount),
     /// The goal was reached, at this cost.
     Reached {
-        /// As a share.
+        /// The cost, as a share.
         cost: Option<Amount>,
     },
 }
 
 impl MeasuredAnswer {
-    /// The answer that is right.
+    /// The right answer.
     #[must_use]
     pub const fn as_answer(self) -> Answer {
         match self {
@@ -46,16 +46,16 @@ impl MeasuredAnswer {
 /// What an answer is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Worth {
-    /// A point.
+    /// One point.
     Right,
     /// Half a point: a number that is not far off.
     Near,
-    /// Nothing.
+    /// No point.
     Wrong,
 }
 
 impl Worth {
-    /// In halves of a point.
+    /// The worth in halves of a point.
     #[must_use]
     pub const fn halves(self) -> u32 {
         match self {
@@ -66,16 +66,16 @@ impl Worth {
     }
 }
 
-/// Why nothing can be said to be right.
+/// Why no answer can be called right.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unclear {
-    /// A figure is not known.
+    /// A figure is unknown.
     #[error(transparent)]
     Unanswered(#[from] EvaluationError),
     /// No choice is right.
     #[error("none of the choices is right here")]
     None,
-    /// Several choices are.
+    /// Several choices are right.
     #[error("choices {} and {} are both right here", .0 + 1, .1 + 1)]
     Several(usize, usize),
     /// The goal was not reached; what was measured instead.

@@ -1,4 +1,4 @@
-//! What was answered, in words for a teacher.
+//! The answer to a step, in words for a teacher.
 
 use super::answer::{Answer, MeasuredAnswer, Worth};
 use super::plain::{letter, measured};
@@ -6,7 +6,7 @@ use super::question::Form;
 use super::told::StepText;
 use crate::model::LessonAnswer;
 
-/// What was answered at the step of this number and title; `None` while it was not.
+/// The answer to the step with this number and title; `None` if it has no answer yet.
 pub(super) fn answered(told: &StepText, step: u32, title: &str, form: &Form) -> Option<LessonAnswer> {
     let asked = told.question.as_ref()?;
     let said = match told.answer? {

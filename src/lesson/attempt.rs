@@ -1,4 +1,4 @@
-//! How a goal is tried for: the outcome of a try, and what the lesson itself would do.
+//! Tries for a goal: the outcome of a try, and the lesson's own solution.
 
 use std::sync::Arc;
 
@@ -9,28 +9,28 @@ use super::told::Try;
 use crate::model::{RunSettings, Setting};
 use crate::session::Reach;
 
-/// How the run stood when a goal was set, or was last tried for.
+/// The state of the run when a goal was set, or at the last try.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SetOut {
-    /// Switches when it was set.
+    /// The switches when the goal was set.
     pub settings: Arc<RunSettings>,
-    /// Requests that had failed before the try.
+    /// Number of requests that had failed before the try.
     pub failures: u64,
 }
 
 impl SetOut {
-    /// The lesson's own way to the goal, from the switches that it was set with.
+    /// The lesson's own solution: it begins by setting the switches back to their values when the goal was set.
     pub fn solution(&self, goal: &Goal) -> Vec<LessonAction> {
         let back = goal.allow.iter().filter_map(|switch| {
             let was = &self.settings.get(switch.word())?.value;
-            // What is written, a limit or settings, reads otherwise than it is shown.
+            // Values that are typed, such as a limit or settings, can't be read back from the way they are shown.
             (switch.reach() != Reach::Written).then(|| LessonAction::Set(*switch, Arc::clone(was)))
         });
         let is_set = |action: &LessonAction| goal.solution.iter().any(|own| action.sets_the_same(own));
         back.filter(|action| !is_set(action)).chain(goal.solution.iter().cloned()).collect()
     }
 
-    /// A try in words, with the switches as they stand `now`.
+    /// The try in words; `now` are the current switches.
     pub fn told(&self, now: &RunSettings, measured: &Result<MeasuredAnswer, Unclear>) -> Try {
         let outcome = match measured {
             Ok(MeasuredAnswer::Reached { cost }) => reached(*cost),
@@ -41,7 +41,7 @@ impl SetOut {
     }
 }
 
-/// Switches that stand otherwise than they did, with their values.
+/// The switches that have changed, with their new values.
 fn changes(before: &RunSettings, now: &RunSettings) -> String {
     let is_other = |setting: &&Setting| before.get(&setting.switch).is_some_and(|was| was.value != setting.value);
     let changed: Vec<String> =

@@ -1,4 +1,4 @@
-//! TOML inside a lesson's file: read by itself, complained about where it stands in the file.
+//! TOML inside a lesson's file: it is parsed on its own, and errors name the place in the file.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use toml::Spanned;
 use super::error::{LessonError, LineIndex};
 use crate::user_input::TomlText;
 
-/// A piece of TOML in a file.
+/// A piece of TOML, with its place in the file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Block<'a> {
     source: &'a str,
@@ -17,13 +17,13 @@ pub(super) struct Block<'a> {
     end: usize,
 }
 
-/// A text that a person wrote, and where.
+/// A text from the file, with its place.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(transparent)]
 pub(super) struct SourceText(Spanned<String>);
 
 impl SourceText {
-    /// The text.
+    /// The TOML's text.
     pub fn text(&self) -> &str {
         self.0.get_ref()
     }
@@ -38,7 +38,7 @@ impl<'a> Block<'a> {
         &self.source[self.start..self.end]
     }
 
-    /// What it says.
+    /// Parses the block.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, LessonError> {
         let text = TomlText::built_in(self.text().to_owned().into());
         text.parse().map_err(|malformed| {
@@ -51,35 +51,35 @@ impl<'a> Block<'a> {
         })
     }
 
-    /// Something is wrong with the block.
+    /// An error about the whole block.
     pub fn wrong(&self, reason: impl Into<String>) -> LessonError {
         LineIndex(self.source).wrong(self.start, reason)
     }
 
-    /// Something is wrong with a text, at a byte of it.
+    /// An error about a text, at an offset within the text's value.
     pub fn wrong_at(&self, written: &SourceText, offset: usize, reason: impl Into<String>) -> LessonError {
         let span = written.0.span();
         let raw = self.text().get(span.clone()).unwrap_or_default();
         LineIndex(self.source).wrong(self.start + span.start + within_quotes(raw, offset), reason)
     }
 
-    /// Something is wrong at a byte of the block.
+    /// An error at an offset within the block.
     pub fn wrong_behind(&self, offset: usize, reason: impl Into<String>) -> LessonError {
         LineIndex(self.source).wrong(self.start + offset, reason)
     }
 
-    /// Where in the file a byte of the block stands.
+    /// The offset in the file of an offset in the block.
     pub const fn offset_behind(&self, offset: usize) -> usize {
         self.start + offset
     }
 
-    /// Where in the file a text begins.
+    /// The offset in the file where a text begins.
     pub fn offset(&self, written: &SourceText) -> usize {
         self.start + written.0.span().start
     }
 }
 
-/// Where in a quoted text of TOML a byte of what it says stands.
+/// The offset within a quoted TOML string of an offset within its value.
 fn within_quotes(raw: &str, offset: usize) -> usize {
     let delimiter = if raw.starts_with("\"\"\"") || raw.starts_with("'''") { 3 } else { 1 };
     let Some(inside) = raw.get(delimiter..) else { return 0 };
@@ -100,7 +100,7 @@ fn within_quotes(raw: &str, offset: usize) -> usize {
             ('\\', Some(next)) if escapes => (1 + next.len_utf8(), 1),
             _ => (symbol.len_utf8(), symbol.len_utf8()),
         };
-        // A line end that is escaped says nothing: what follows it is what is meant.
+        // An escaped line end adds nothing to the value: the offset belongs to what follows it.
         if said >= offset && means > 0 {
             break;
         }

@@ -1,6 +1,6 @@
 //! The lessons that are part of the program: `lab/lessons/*.md`.
 
-/// By name, in the order of the alphabet; lists sort them by their front matter.
+/// The lessons by name, in alphabetical order; lists sort them by their front matter.
 pub(super) const BUILT_IN: &[(&str, &str)] = &[
     ("accumulation", include_str!("../../lab/lessons/accumulation.md")),
     ("allocated-and-reserved", include_str!("../../lab/lessons/allocated-and-reserved.md")),

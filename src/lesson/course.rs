@@ -1,7 +1,7 @@
-//! A lesson being taken: its step, what is to be done, asked and shown, and the score.
+//! A lesson being taken: its current step, the pending actions, the question, what is shown, and the score.
 //!
-//! A plain state machine: it is shown the run as it is ([`Course::observe`]) and says what is to be done with it. Who drives the
-//! run, and with how many threads, it does not know.
+//! A plain state machine. It gets the state of the run ([`Course::observe`]) and returns what is to be done with the
+//! run. It does not know who drives the run, nor on how many threads.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::session::LabSpec;
 #[derive(Clone, Debug)]
 pub struct Course {
     pub(super) lesson: Arc<Lesson>,
-    /// What the lesson says must hold here.
+    /// Whether the lesson's statements must be true on this device.
     pub(super) counts: bool,
     pub(super) stage: CourseStage,
     pub(super) at: usize,
@@ -34,40 +34,41 @@ pub struct Course {
     pub(super) begun: bool,
     pub(super) introduction: String,
     pub(super) told: Vec<StepText>,
-    /// The workload that stands for the lesson's own here.
+    /// The workload that replaces the lesson's own on this device.
     pub(super) instead: Option<Arc<str>>,
-    /// Where the learner left it the last time: earlier steps are run again without questions.
+    /// The step at which the learner left off last time; earlier steps are run again without questions.
     pub(super) resumes: usize,
-    /// What those steps were worth.
+    /// The score of those earlier steps.
     pub(super) earlier: Score,
-    /// The learner acted on the run outside of the lesson: no answer about it counts.
+    /// Whether the learner changed the run outside of the lesson: then answers about it don't count.
     pub(super) spoilt: bool,
     pub(super) set_out: SetOut,
-    /// The failure whose figures are marked.
+    /// The failure whose figures have the mark `oom`.
     pub(super) failure: Option<u64>,
 }
 
-/// How far a course is.
+/// The stage that a course has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CourseStage {
-    /// The introduction is there to be read; [`Course::proceed`] goes on.
+    /// The introduction is shown; [`Course::proceed`] goes on.
     Introduction,
-    /// What comes before the question is being done.
+    /// The actions before the question are being carried out.
     Preparing,
-    /// An answer is due: [`Course::answer`].
+    /// The course waits for [`Course::answer`].
     Asking,
-    /// The learner sets switches to reach a goal, then tries.
+    /// The learner sets switches to reach a goal, then starts a try.
     Acting,
-    /// What comes after it is being done.
+    /// The actions after the answer are being carried out.
     Trying,
-    /// What came out is there to be read; [`Course::proceed`] goes on.
+    /// The outcome is shown; [`Course::proceed`] goes on.
     Explained,
     /// The last step is over.
     Over,
 }
 
 impl Course {
-    /// A lesson from its begin; `counts` where it runs where its figures hold ([`Lesson::holds_on`]).
+    /// Starts a lesson. `counts` says whether the device is one on which its figures must be true
+    /// ([`Lesson::holds_on`]).
     #[must_use]
     pub fn new(lesson: Arc<Lesson>, counts: bool) -> Self {
         let told = vec![StepText::default(); lesson.steps.len()];
@@ -91,7 +92,7 @@ impl Course {
         }
     }
 
-    /// A lesson from its begin, on a run as `spec` says.
+    /// Starts a lesson on a run as `spec` describes it.
     #[must_use]
     pub fn on(lesson: &Arc<Lesson>, spec: &LabSpec) -> Self {
         let workload = Some(spec.workload.name.as_str()).filter(|name| *name != lesson.front.workload());
@@ -99,31 +100,31 @@ impl Course {
         Self { instead, ..Self::new(Arc::clone(lesson), lesson.holds_on(&spec.device)) }
     }
 
-    /// The same for a learner who has done so many steps before, with these points.
+    /// The same for a learner who has finished this many steps before, with this score.
     #[must_use]
     pub fn resuming(self, steps: usize, earlier: Score) -> Self {
         let resumes = if steps < self.lesson.steps.len() { steps } else { 0 };
         Self { resumes, earlier: if resumes > 0 { earlier } else { Score::default() }, ..self }
     }
 
-    /// How many steps were read before; 0 where it began at its begin.
+    /// Number of steps that were finished in an earlier session; 0 if the course started at its first step.
     #[must_use]
     pub const fn resumes(&self) -> usize {
         self.resumes
     }
 
-    /// The learner has acted on the run outside of the lesson.
+    /// Notes that the learner changed the run outside of the lesson.
     pub const fn spoil(&mut self) {
         self.spoilt = true;
     }
 
-    /// Whether the learner has, since the run began.
+    /// Whether the learner has changed the run outside of the lesson since the run began.
     #[must_use]
     pub const fn is_spoilt(&self) -> bool {
         self.spoilt
     }
 
-    /// The goal that is to be reached in this step, where there is one.
+    /// The goal of this step, if it has one.
     #[must_use]
     pub fn goal(&self) -> Option<&Goal> {
         match &self.step().question.as_ref()?.form {
@@ -138,25 +139,25 @@ impl Course {
         &self.lesson
     }
 
-    /// How far it is.
+    /// The stage.
     #[must_use]
     pub const fn stage(&self) -> CourseStage {
         self.stage
     }
 
-    /// Whether the run was seen: before that there is no introduction.
+    /// Whether the course has seen the run; before that there is no introduction.
     #[must_use]
     pub const fn has_begun(&self) -> bool {
         self.begun
     }
 
-    /// Whether what the lesson says must hold here.
+    /// Whether the lesson's statements must be true on this device.
     #[must_use]
     pub const fn counts(&self) -> bool {
         self.counts
     }
 
-    /// What a learner should know who takes it on another device.
+    /// A note for a learner who takes the lesson on another device.
     #[must_use]
     pub fn elsewhere(&self) -> String {
         let (device, workload) = (self.lesson.front.device(), self.lesson.front.workload());
@@ -166,54 +167,54 @@ impl Course {
         format!("The figures of this lesson hold on {device}; here they may differ.{runs}")
     }
 
-    /// The place of the step, counted from 0.
+    /// The index of the current step, counted from 0.
     #[must_use]
     pub const fn place(&self) -> usize {
         self.at
     }
 
-    /// The step.
+    /// The current step.
     #[must_use]
     pub fn step(&self) -> &LessonStep {
         &self.lesson.steps[self.at]
     }
 
-    /// What the step has shown so far, and its outcome.
+    /// What the current step has shown so far, and its outcome.
     #[must_use]
     pub fn told(&self) -> &StepText {
         &self.told[self.at]
     }
 
-    /// The same of every step.
+    /// The same for every step so far.
     #[must_use]
     pub fn all_told(&self) -> &[StepText] {
         &self.told
     }
 
-    /// What is shown before the first step, in Markdown; empty before the run was seen.
+    /// The introduction, in Markdown; empty before the course has seen the run.
     #[must_use]
     pub fn introduction(&self) -> &str {
         &self.introduction
     }
 
-    /// The figures of now, and of the moments marked so far.
+    /// The current figures, and those of all marks so far.
     #[must_use]
     pub const fn moments(&self) -> &Moments {
         &self.moments
     }
 
-    /// The actions that are still to be done before something is shown or asked, the one under way first.
+    /// The actions that remain before something is shown or asked; the current one comes first.
     pub fn under_way(&self) -> impl Iterator<Item = &LessonAction> {
         self.todo.iter()
     }
 
-    /// Points so far.
+    /// The score so far.
     #[must_use]
     pub fn score(&self) -> Score {
         self.told.iter().filter_map(|told| told.worth).fold(self.earlier, |score, worth| score.with(worth))
     }
 
-    /// Where it is, for those who follow it from elsewhere.
+    /// The place in the lesson, for those who follow the recording.
     #[must_use]
     pub fn note(&self, learner: &str) -> LessonNote {
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);

@@ -1,12 +1,12 @@
-//! A lesson's file in its parts: front matter, introduction, steps with their blocks. Where each lies is kept, for whoever
-//! has to say what is wrong.
+//! The parts of a lesson's file: front matter, introduction, and steps with their blocks. Each part keeps its place in
+//! the file, for error messages.
 
 use std::ops::Range;
 
 use super::error::{LessonError, LineIndex};
 use crate::user_input::hint;
 
-/// The parts of a file, as ranges of its bytes.
+/// The parts of a file, as byte ranges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Document {
     /// Between the `+++` lines.
@@ -16,21 +16,21 @@ pub(super) struct Document {
     pub sections: Vec<Section>,
 }
 
-/// What stands under a heading.
+/// The text below a heading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Section {
     pub title: Range<usize>,
-    /// Up to the block, or to the end where there is none.
+    /// The text before the block, or all of it if there is no block.
     pub before: Range<usize>,
-    /// Between the fences of the block that says what is done and asked.
+    /// The block with actions and questions, without its fences.
     pub block: Option<Range<usize>>,
-    /// Behind the block.
+    /// The text after the block.
     pub after: Range<usize>,
 }
 
 impl Document {
     /// # Errors
-    /// Where the parts can't be told apart.
+    /// If the parts can't be told apart.
     pub fn split(source: &str) -> Result<Self, LessonError> {
         let places = LineIndex(source);
         let mut lines = lines(source);
@@ -87,7 +87,7 @@ impl Document {
         Ok(document)
     }
 
-    /// A block begins at `offset`, in the last section.
+    /// Notes that a block of the last section begins at `offset`.
     fn opens_block(&mut self, offset: usize) -> Result<(), &'static str> {
         let section = self.sections.last_mut().ok_or("a step needs a heading before it: ## and its title")?;
         if section.block.is_some() {
@@ -108,19 +108,19 @@ impl Document {
     }
 }
 
-/// Whether the word after a fence was meant to be "step".
+/// Whether the word after a fence looks like a misspelt "step".
 fn is_misspelt(word: &str) -> bool {
     !word.is_empty() && !hint(&word.to_lowercase(), ["step"]).is_empty()
 }
 
-/// A block of code that is open.
+/// An open code block.
 struct Fence {
     begin: usize,
     inside: usize,
     is_step: bool,
 }
 
-/// The lines of a text without their ends, each with where it begins.
+/// The lines of a text without their line ends, each with its offset.
 fn lines(source: &str) -> impl Iterator<Item = (usize, &str)> + Clone {
     let starts = std::iter::once(0).chain(source.match_indices('\n').map(|(end, _)| end + 1));
     starts.filter(|start| *start < source.len()).map(|start| {

@@ -1,8 +1,8 @@
-//! What is wrong with a lesson's file, and where.
+//! Errors in a lesson's file, with their place.
 
 use thiserror::Error;
 
-/// What is wrong with a lesson's file.
+/// An error in a lesson's file.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("line {line}, column {column}: {reason}")]
 pub struct LessonError {
@@ -14,12 +14,12 @@ pub struct LessonError {
     pub reason: String,
 }
 
-/// A text in which offsets are places.
+/// A text, for turning offsets into lines and columns.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LineIndex<'a>(pub &'a str);
 
 impl LineIndex<'_> {
-    /// Something is wrong at a byte of the text.
+    /// An error at an offset of the text.
     pub fn wrong(self, offset: usize, reason: impl Into<String>) -> LessonError {
         let offset = (0..=offset.min(self.0.len())).rev().find(|at| self.0.is_char_boundary(*at)).unwrap_or(0);
         let before = &self.0[..offset];

@@ -1,4 +1,4 @@
-//! A lesson's front matter: what it is called, and what it runs.
+//! A lesson's front matter: its title, and the runs that it uses.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::device::sim::CardCatalog;
 use crate::session::DeviceChoice;
 use crate::workload::{Catalog, LengthPolicy, Sizes};
 
-/// What a lesson is called, and what it runs.
+/// A lesson's title, and the runs that it uses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Front {
     /// Its title.
     pub title: String,
-    /// Its place among lessons.
+    /// Its place in the list of lessons.
     pub order: u32,
-    /// About how long it takes.
+    /// About how many minutes it takes.
     pub minutes: u32,
     /// One sentence for a list.
     pub summary: String,
@@ -33,7 +33,7 @@ pub struct Front {
 #[derive(Clone, Debug, PartialEq)]
 struct NamedRun {
     run: LessonRun,
-    /// Where in the file its name stands.
+    /// The offset of its name in the file.
     at: usize,
 }
 
@@ -74,7 +74,7 @@ const fn last() -> u32 {
 
 impl Front {
     /// # Errors
-    /// What is wrong, and where.
+    /// What is wrong, with its place.
     pub(super) fn parse(block: &Block<'_>) -> Result<Self, LessonError> {
         let raw: RawFront = block.parse()?;
         let first = RawRun {
@@ -110,24 +110,24 @@ impl Front {
         Ok(Self { title: raw.title, order: raw.order, minutes: raw.minutes, summary: raw.summary, run, named })
     }
 
-    /// What it begins with.
+    /// The run that the lesson begins with.
     #[must_use]
     pub fn workload(&self) -> &str {
         &self.run.workload
     }
 
-    /// Where its figures hold: `cpu`, or `sim:` and a card.
+    /// The device on which its figures are true: `cpu`, or `sim:` and a card.
     #[must_use]
     pub fn device(&self) -> &str {
         &self.run.device
     }
 
-    /// What its other runs are called.
+    /// The names of its other runs.
     pub fn runs(&self) -> impl Iterator<Item = &str> {
         self.named.keys().map(|name| &**name)
     }
 
-    /// A run that none of these names begins: where its name stands in the file, and a sentence.
+    /// A run that no step begins: the offset of its name in the file, and a sentence.
     pub(super) fn idle<'a>(&self, begun: impl Fn(&str) -> bool + 'a) -> Option<(usize, String)> {
         let (name, of) = self.named.iter().find(|(name, _)| !begun(name))?;
         Some((
@@ -136,10 +136,10 @@ impl Front {
         ))
     }
 
-    /// What it runs; on `other` what may be moved there.
+    /// The specifications of its runs. On `other` run those that may run on another device.
     ///
     /// # Errors
-    /// Where there is no such workload or device, or the workload can't be as the lesson wants it.
+    /// If the workload or the device does not exist, or the workload does not allow what the lesson requires.
     pub(super) fn specs(
         &self,
         source: &str,

@@ -1,36 +1,36 @@
-//! Something for the learner to reach, with the switches that are allowed.
+//! A goal for the learner, with the switches that may be set.
 
 use super::action::LessonAction;
 use super::answer::{Answer, MeasuredAnswer, Unclear, Worth};
 use crate::figures::{Amount, Condition, Figure, Moments, Quantity};
 use crate::session::Switch;
 
-/// Something to reach.
+/// A goal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Goal {
-    /// What must hold after a try, in which no step may fail.
+    /// The condition that must hold after a try. No step of the try may fail.
     pub when: Condition,
-    /// Switches that may be set; the others stay as they are.
+    /// Switches that may be set; the others can't be changed.
     pub allow: Vec<Switch>,
-    /// How often it may be tried.
+    /// Number of tries.
     pub tries: u32,
-    /// Switches by which it can be reached: what a learner sees who gives up, and how the lesson proves itself.
+    /// The switches that reach the goal. A learner who gives up sees them, and the lesson's own check uses them.
     pub solution: Vec<LessonAction>,
-    /// What reaching it costs.
+    /// The cost of reaching the goal.
     pub cost: Option<Cost>,
 }
 
-/// What it costs to reach a goal.
+/// The cost of reaching a goal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cost {
-    /// What it is: `last_step_ms / before.last_step_ms - 1`.
+    /// The expression: `last_step_ms / before.last_step_ms - 1`.
     pub what: Quantity,
-    /// Up to here a whole point, above it half a one.
+    /// Up to this cost, the goal is worth a point; above it, half a point.
     pub par: Amount,
 }
 
 impl Goal {
-    /// What came out of a try.
+    /// The outcome of a try.
     pub(super) fn measure(&self, moments: &Moments, failed: bool) -> Result<MeasuredAnswer, Unclear> {
         if failed {
             return Err(Unclear::OutOfMemory);
@@ -53,7 +53,7 @@ impl Goal {
     }
 }
 
-/// That a goal was reached, and what that costs or gains.
+/// Says that a goal was reached, and what that costs or saves.
 pub(super) fn reached(cost: Option<Amount>) -> String {
     match cost {
         Some(cost) if cost.value < 0.0 => format!("reached, at a gain of {}", Amount { value: -cost.value, ..cost }),
@@ -62,7 +62,7 @@ pub(super) fn reached(cost: Option<Amount>) -> String {
     }
 }
 
-/// The values of a condition's figures: `step_peak_allocated is 9.12 GiB`.
+/// The values of a condition's figures, as text: `step_peak_allocated is 9.12 GiB`.
 pub(super) fn shown(condition: &Condition, moments: &Moments) -> String {
     let name =
         |mark: Option<&str>, figure: Figure| mark.map_or_else(String::new, |mark| format!("{mark}.")) + figure.name();

@@ -1,4 +1,4 @@
-//! The lessons by name: `lab/lessons/*.md`, embedded, and the user's own over them.
+//! The lessons by name: `lab/lessons/*.md`, which are built in, and the user's own, which replace them.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::error::LessonError;
 use super::script::Lesson;
 use crate::user_input::{FileError, Shelf, ShelfError, ShelfKind, hint, read_text};
 
-/// Why a name gives no lesson.
+/// Why a lesson can't be loaded.
 #[derive(Debug, Error)]
 pub enum LibraryError {
     /// There is no such lesson.
@@ -17,18 +17,18 @@ pub enum LibraryError {
     Unknown {
         /// The name.
         name: String,
-        /// What was probably meant.
+        /// A similar name that exists, for the message.
         meant: String,
     },
     /// Its file can't be read.
     #[error(transparent)]
     File(#[from] FileError),
-    /// Its file is not understood.
+    /// Its file can't be parsed.
     #[error("{name}: {error}")]
     Malformed {
-        /// The lesson, or its file.
+        /// The lesson's name, or its file.
         name: String,
-        /// What is wrong, and where.
+        /// The error, with its place.
         error: LessonError,
     },
 }
@@ -38,7 +38,7 @@ pub enum LibraryError {
 pub struct Library(Shelf);
 
 impl Library {
-    /// The built-in lessons and, over them, the `.md` files in `folder`.
+    /// The built-in lessons, and the `.md` files in `folder`, which replace built-in ones of the same name.
     #[must_use]
     pub fn with_user_lessons(folder: Option<&Path>) -> Self {
         Self(Shelf::of_files(BUILT_IN, folder, ShelfKind::Lessons.extension()))
@@ -49,7 +49,7 @@ impl Library {
         self.0.names()
     }
 
-    /// The lesson of that name, or that a path to a file leads to.
+    /// The lesson of this name, or in the file with this path.
     ///
     /// # Errors
     /// [`LibraryError`].
@@ -65,7 +65,7 @@ impl Library {
         }
     }
 
-    /// All lessons in their order, and what is wrong with those that can't be read.
+    /// All lessons in their order, and errors for those that can't be read.
     #[must_use]
     pub fn all(&self) -> (Vec<Lesson>, Vec<String>) {
         let mut lessons = Vec::new();
@@ -81,7 +81,7 @@ impl Library {
     }
 }
 
-/// The lesson in a file; its name is the file's, without `.md`.
+/// The lesson in a file; its name is the file's name without `.md`.
 ///
 /// # Errors
 /// [`LibraryError::File`], [`LibraryError::Malformed`].

@@ -1,4 +1,4 @@
-//! The screens that a step may want to be seen on.
+//! The screens that a step can recommend.
 
 use serde::Deserialize;
 
@@ -6,7 +6,7 @@ use serde::Deserialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Look {
-    /// The lab itself.
+    /// The first screen.
     Lab,
     /// Segments and blocks.
     Blocks,
@@ -23,11 +23,11 @@ pub enum Look {
 }
 
 impl Look {
-    /// All of them.
+    /// All screens.
     pub const ALL: [Self; 7] =
         [Self::Lab, Self::Blocks, Self::Step, Self::Ops, Self::Compare, Self::Ledger, Self::Stacks];
 
-    /// The word for it in a lesson's file.
+    /// The screen's word in a lesson's file.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {

@@ -1,7 +1,9 @@
-//! Guided steps beside a running lab: a prediction before each flip, the measured answer, its reason.
+//! Guided steps beside a running lab: the learner predicts the effect of each flip, then sees the measured answer and
+//! its reason.
 //!
-//! A [`Lesson`] is Markdown with front matter and steps whose conditions are expressions over the run's figures. A [`Course`] is
-//! a learner: it is shown the run and says what is to be done with it. [`LessonPlayer`] drives it without a screen.
+//! A [`Lesson`] is Markdown with front matter and steps, whose conditions are expressions over the run's figures. A
+//! [`Course`] is one learner's way through it: it sees the run and says what to do with it. [`LessonPlayer`] drives a
+//! course without a screen.
 
 mod action;
 mod answer;

@@ -1,4 +1,4 @@
-//! What a course asks of the lab's driver, and when that is done.
+//! What a course requests from the lab's driver, and when a request is complete.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use super::action::LessonAction;
 use crate::model::{LogLine, MarkKind, RunState, View};
 use crate::session::{Command, Switch};
 
-/// What a course asks of the lab's driver.
+/// What a course requests from the lab's driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CourseRequest {
-    /// Train so many steps, then stop between two of them.
+    /// Train this many steps, then stop between two of them.
     Steps(u64),
     /// Set a switch.
     Set(Switch, Arc<str>),
@@ -17,9 +17,9 @@ pub enum CourseRequest {
     EmptyCache,
     /// Reset the peaks.
     ResetPeaks,
-    /// Stop.
+    /// Pause the lab.
     Pause,
-    /// Run on.
+    /// Resume the lab.
     Resume,
     /// Begin the run again, from a clean state.
     Restart,
@@ -28,8 +28,8 @@ pub enum CourseRequest {
 }
 
 impl CourseRequest {
-    /// The one command that a running lab obeys it by; `None` where the driver has more to do: it stops after so many steps, or
-    /// begins again.
+    /// The single lab command that carries out the request. `None` if the driver has more to do: to stop after some
+    /// steps, or to begin again.
     #[must_use]
     pub fn command(&self) -> Option<Command> {
         match self {
@@ -42,7 +42,7 @@ impl CourseRequest {
         }
     }
 
-    /// What an action asks of the driver; a mark asks nothing.
+    /// The request for an action; a mark needs none.
     pub(super) fn of(action: &LessonAction) -> Option<Self> {
         Some(match action {
             LessonAction::Steps(steps) => Self::Steps(*steps),
@@ -58,33 +58,33 @@ impl CourseRequest {
     }
 }
 
-/// What a lab's answer to a value that can't be begins with.
+/// The beginning of the lab's message that refuses a value.
 const REFUSED: &str = "refused: ";
 
-/// An order that was given and is not carried out yet.
+/// A request that was made and is not complete yet.
 #[derive(Clone, Debug)]
 pub(super) struct PendingRequest {
     order: CourseRequest,
-    /// The run when it was given.
+    /// The run's finished steps when the request was made.
     steps: u64,
     position: u64,
     ooms: u64,
     setting: Option<Arc<str>>,
-    /// What was seen last.
+    /// The last log line that was seen.
     told: Option<LogLine>,
 }
 
-/// How an order stands.
+/// The state of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RequestState {
     UnderWay,
     Done,
-    /// It failed, and why.
+    /// It failed, for this reason.
     Failed(String),
 }
 
 impl PendingRequest {
-    /// Steps after which a switch that is not in force was refused.
+    /// If a switch is not in force after this many steps, it was refused.
     const PATIENCE: u64 = 3;
 
     pub fn new(order: CourseRequest, view: &View) -> Self {
@@ -96,7 +96,7 @@ impl PendingRequest {
         Self { order, steps, position, ooms, setting, told: view.log.last().cloned() }
     }
 
-    /// How it stands, as `view` shows the run.
+    /// The state of the request; `view` is the run's state.
     pub fn standing(&self, view: &View) -> RequestState {
         let done = |done: bool| if done { RequestState::Done } else { RequestState::UnderWay };
         match &self.order {
@@ -106,7 +106,7 @@ impl PendingRequest {
                 }
                 _ => RequestState::Done,
             },
-            // Between phases of a step nothing is at rest.
+            // Between the phases of a step nothing is at rest.
             CourseRequest::Steps(steps) => done(view.steps.finished >= self.steps + steps && view.phase.is_none()),
             CourseRequest::Set(switch, value) => self.flipped(view, *switch, value),
             CourseRequest::EmptyCache => {
@@ -123,7 +123,7 @@ impl PendingRequest {
         }
     }
 
-    /// The run has stopped by itself since the order was given.
+    /// Whether the run has stopped by itself since the request was made.
     fn is_over(&self, view: &View) -> bool {
         match view.run {
             RunState::OutOfMemory => view.traffic.ooms > self.ooms,
@@ -158,7 +158,7 @@ impl PendingRequest {
     }
 }
 
-/// A value as the lab shows it once it is in force.
+/// A value in the wording that the lab shows once it is in force.
 fn wording(switch: Switch, value: &str) -> String {
     let mut setup = crate::session::Setup::new(crate::train::Config::new(1));
     match switch.set(&mut setup, value) {

@@ -1,4 +1,4 @@
-//! What a lesson says of choices and numbers.
+//! Choices and numbers of a lesson, as text.
 
 use super::answer::MeasuredAnswer;
 use super::goal::reached;
@@ -6,13 +6,13 @@ use super::question::Form;
 use super::told::QuestionText;
 use crate::figures::Scale;
 
-/// The letter of a choice, counted from 0.
+/// The letter of a choice; its index counts from 0.
 #[must_use]
 pub fn letter(place: usize) -> char {
     u8::try_from(place).ok().filter(|place| *place < 26).map_or('?', |place| char::from(b'A' + place))
 }
 
-/// What came out, in words.
+/// What was measured, in words.
 #[must_use]
 pub fn measured(form: &Form, asked: &QuestionText, measured: MeasuredAnswer) -> String {
     match (form, measured) {
@@ -30,7 +30,7 @@ pub fn measured(form: &Form, asked: &QuestionText, measured: MeasuredAnswer) -> 
     }
 }
 
-/// A number with as many decimals as matter.
+/// A number with as many decimals as are significant.
 fn in_short(number: f64) -> String {
     match number.abs() {
         size if size >= 100.0 => format!("{number:.0}"),

@@ -1,4 +1,4 @@
-//! A course driven without a screen: line by line, or by tests that answer everything.
+//! Drives a course without a screen: line by line, or for tests that answer every question.
 
 use std::sync::Arc;
 
@@ -13,22 +13,22 @@ use crate::figures::{FigureInputs, Figures};
 use crate::model::{EventKind, RunState, View};
 use crate::session::{BuildError, Headless, LabSpec, Listener, Switch};
 
-/// A course and the run that it is about.
+/// A course, and its run.
 pub struct LessonPlayer {
     course: Course,
     run: Headless,
     runs: LessonRuns,
-    /// The one under way.
+    /// The specification of the current run.
     spec: LabSpec,
     learner: Arc<str>,
 }
 
 impl LessonPlayer {
-    /// Begins a lesson on the first of its runs. A listener elsewhere hears all that happens, and where
-    /// `learner` is.
+    /// Begins a lesson on the first of its runs. A listener is told everything that happens, and where `learner` is in
+    /// the lesson.
     ///
     /// # Errors
-    /// When the run can't begin.
+    /// If the run can't begin.
     pub fn begin(
         lesson: Arc<Lesson>,
         runs: LessonRuns,
@@ -38,10 +38,10 @@ impl LessonPlayer {
         Self::resume(lesson, runs, learner, listener, (0, Score::default()))
     }
 
-    /// The same for a learner who has done so many steps before, with these points.
+    /// The same for a learner who has finished this many steps before, with this score.
     ///
     /// # Errors
-    /// When the run can't begin.
+    /// If the run can't begin.
     pub fn resume(
         lesson: Arc<Lesson>,
         runs: LessonRuns,
@@ -69,45 +69,45 @@ impl LessonPlayer {
         &mut self.run
     }
 
-    /// Whether figures are a model's.
+    /// Whether the figures come from a simulation.
     #[must_use]
     pub const fn is_simulated(&self) -> bool {
         self.run.is_simulated()
     }
 
-    /// The run as it is.
+    /// The run's current state.
     pub fn view(&mut self) -> View {
         self.run.view()
     }
 
-    /// All figures of now.
+    /// All current figures.
     pub fn figures(&mut self) -> Figures {
         let (view, statistics) = (self.run.view(), self.run.statistics());
         Figures::of(&known(&view, &statistics, &self.run))
     }
 
-    /// Goes on from what was there to be read, up to the next text or question.
+    /// Goes on from the text that was shown, up to the next text or question.
     ///
     /// # Errors
-    /// When a run can't begin again.
+    /// If a run can't begin again.
     pub fn proceed(&mut self) -> Result<(), BuildError> {
         self.course.proceed();
         self.go_on()
     }
 
-    /// Answers, and goes on up to the explanation.
+    /// Answers the question, and goes on up to the explanation.
     ///
     /// # Errors
-    /// When a run can't begin again.
+    /// If a run can't begin again.
     pub fn answer(&mut self, answer: Answer) -> Result<(), BuildError> {
         self.course.answer(answer);
         self.go_on()
     }
 
-    /// Sets a switch for a try, where the goal allows it.
+    /// Sets a switch for a try, if the goal allows it.
     ///
     /// # Errors
-    /// A sentence: what can be set here, or why it can't be so.
+    /// A sentence that says which switches can be set here, or why the value is impossible.
     pub fn set(&mut self, switch: Switch, value: &str) -> Result<(), String> {
         let allowed = self.course.goal().filter(|_| self.course.stage() == CourseStage::Acting).map(|goal| &goal.allow);
         match allowed {
@@ -128,7 +128,7 @@ impl LessonPlayer {
         Ok(())
     }
 
-    /// Tells where in the lesson the run is.
+    /// Tells the listener where in the lesson the run is.
     fn note(&mut self) {
         let note = self.course.note(&self.learner);
         self.run.announce(EventKind::Lesson(Arc::new(note)));
@@ -143,7 +143,7 @@ impl LessonPlayer {
         match order {
             CourseRequest::Steps(steps) => {
                 for _ in 0..*steps {
-                    // How a step ended is in the view.
+                    // The view shows how a step ended.
                     if self.run.step().is_err() {
                         break;
                     }
@@ -156,7 +156,7 @@ impl LessonPlayer {
             }
             CourseRequest::EmptyCache => self.run.empty_cache(),
             CourseRequest::ResetPeaks => self.run.reset_peaks(),
-            // Nothing runs on between orders.
+            // A headless run does nothing between requests.
             CourseRequest::Pause => self.run.announce(EventKind::Run(RunState::Paused)),
             CourseRequest::Resume => self.run.announce(EventKind::Run(RunState::Running)),
             CourseRequest::Restart => self.run = self.run.begin_anew(self.spec.clone())?,
@@ -176,10 +176,10 @@ fn known<'a>(view: &'a View, statistics: &'a crate::allocator::Statistics, run: 
     FigureInputs { view, statistics: Some(statistics), device_memory: Some(run.trainer().device_info().memory) }
 }
 
-/// Plays a lesson to its end; every question is answered as `answer` says.
+/// Plays a lesson to its end; `answer` answers every question.
 ///
 /// # Errors
-/// When a run can't begin.
+/// If a run can't begin.
 pub fn play(
     lesson: Arc<Lesson>,
     runs: LessonRuns,
@@ -196,7 +196,8 @@ pub fn play(
             }
             CourseStage::Introduction | CourseStage::Explained => player.proceed()?,
             CourseStage::Preparing | CourseStage::Trying => {
-                // A headless run carries out every order at once: an order still open here would stay so for ever.
+                // A headless run carries out every request at once: a request that is still open here would stay open
+                // for ever.
                 player.course.refused("the run does not get there");
                 player.go_on()?;
             }

@@ -1,4 +1,4 @@
-//! What the learner has taken so far, kept in a file.
+//! The lessons that the learner has taken so far, kept in a file.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -17,22 +17,22 @@ use crate::user_input::TomlText;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LessonMark {
-    /// Steps that were read to their end.
+    /// Number of finished steps.
     pub steps: u32,
-    /// The best score of a finished take; before one, the score so far.
+    /// The best score of all finished takes; before the first is finished, the score so far.
     pub score: Score,
-    /// The last step was read to its end.
+    /// Whether the last step was finished.
     pub finished: bool,
 }
 
-/// What the learner has taken so far.
+/// The lessons that the learner has taken so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Progress {
     lessons: BTreeMap<String, LessonMark>,
 }
 
-/// Why progress is not kept.
+/// Why progress can't be saved.
 #[derive(Debug, Error)]
 #[error("{} can't be written ({reason}); progress is not kept", .path.display())]
 pub struct ProgressError {
@@ -41,14 +41,14 @@ pub struct ProgressError {
 }
 
 impl Progress {
-    /// Where it is kept: `$XDG_STATE_HOME/vramlab/progress.toml`, or the same under `~/.local/state`.
+    /// The file's path: `$XDG_STATE_HOME/vramlab/progress.toml`, or the same under `~/.local/state`.
     pub fn place(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let state = set("XDG_STATE_HOME").or_else(|| set("HOME").map(|home| home.join(".local/state")))?;
         Some(state.join("vramlab").join("progress.toml"))
     }
 
-    /// What the file at `path` says, and a sentence where it can't be understood: then nothing was taken so far.
+    /// The progress in the file at `path`. If the file can't be parsed, there is no progress, and a sentence says why.
     #[must_use]
     pub fn load(path: &Path) -> (Self, Option<String>) {
         if !path.exists() {
@@ -64,7 +64,7 @@ impl Progress {
         }
     }
 
-    /// Writes it to `path`: a reader sees all of it or what was there before, never a part.
+    /// Writes the progress to `path`. A reader sees the whole new file or the whole old one, never a part.
     ///
     /// # Errors
     /// [`ProgressError`].
@@ -77,7 +77,7 @@ impl Progress {
             let moved = file.write_all(self.text().as_bytes()).and_then(|()| file.sync_all());
             let moved = moved.and_then(|()| fs::rename(&beside, path));
             if moved.is_err() {
-                // A file that could not be written is removed; failing at that, too, changes nothing.
+                // A file that could not be written completely is removed; if that fails too, it does no harm.
                 let _ = fs::remove_file(&beside);
             }
             moved
@@ -91,14 +91,15 @@ impl Progress {
         self.lessons.get(lesson).copied()
     }
 
-    /// Where the learner goes on in a lesson: steps that were done, with their points; none where it was finished, or not begun.
+    /// Where the learner goes on in a lesson: the finished steps and their score; zero if it was finished or never
+    /// begun.
     #[must_use]
     pub fn resumes(&self, lesson: &str) -> (usize, Score) {
         let begun = self.of(lesson).filter(|mark| !mark.finished && mark.steps > 0);
         begun.map_or((0, Score::default()), |mark| (mark.steps as usize, mark.score))
     }
 
-    /// Takes note of where a course is. What was better before stays.
+    /// Notes a course's progress. A better earlier score stays.
     pub fn note(&mut self, course: &Course) {
         let through = match course.stage() {
             CourseStage::Introduction
@@ -136,7 +137,7 @@ impl Progress {
     }
 }
 
-/// A text as TOML quotes it.
+/// A text in TOML quotes.
 fn quoted(text: &str) -> String {
     let escaped = |symbol: char| match symbol {
         '"' | '\\' => format!("\\{symbol}"),

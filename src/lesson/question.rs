@@ -1,4 +1,4 @@
-//! What is asked before something is tried, and how it can be answered.
+//! Questions that come before something is tried, and their possible answers.
 
 use std::fmt;
 
@@ -6,50 +6,50 @@ use super::answer::{Answer, MeasuredAnswer, Unclear, Worth};
 use super::goal::Goal;
 use crate::figures::{Amount, Condition, FigureUnit, Moments, Quantity, Scale, Template};
 
-/// What is asked.
+/// A question.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Question {
-    /// The question.
+    /// The question's text.
     pub ask: Template,
-    /// What can be answered.
+    /// The possible answers.
     pub form: Form,
 }
 
-/// What can be answered.
+/// The possible answers.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Form {
-    /// One of several sentences: the one whose condition holds afterwards is right.
+    /// One of several choices: the right one is the one whose condition holds afterwards.
     Choices(Vec<Choice>),
-    /// Something to reach with the lab itself.
+    /// A goal that the learner reaches with the lab.
     Goal(Box<Goal>),
-    /// A number: what is measured afterwards is right.
+    /// A number: the right one is the measured one.
     Number {
-        /// What is measured.
+        /// The quantity that is measured.
         quantity: Quantity,
-        /// How far off an answer may be.
+        /// How far off a right answer may be.
         within: Tolerance,
-        /// The unit that it is asked in.
+        /// The unit of the answer.
         unit: Scale,
     },
 }
 
-/// A sentence that may be right.
+/// A choice.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
-    /// The sentence.
+    /// The choice's text.
     pub text: Template,
-    /// When it is right.
+    /// The condition under which it is right.
     pub when: Condition,
-    /// What is said to those who chose it and were wrong.
+    /// The reply to learners who chose it and were wrong.
     pub reply: Option<Template>,
 }
 
-/// How far an answer may lie from what was measured.
+/// How far an answer may be from the measured value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Tolerance {
-    /// A part of what was measured.
+    /// A share of the measured value.
     Share(f64),
-    /// So much, in the unit of what was measured.
+    /// An amount, in the unit of the measured value.
     Amount(f64),
 }
 
@@ -63,7 +63,7 @@ impl Tolerance {
 }
 
 impl Form {
-    /// What came out.
+    /// What was measured.
     ///
     /// # Errors
     /// [`Unclear`].
@@ -86,7 +86,7 @@ impl Form {
         }
     }
 
-    /// What `answer` is worth where `measured` came out.
+    /// The worth of `answer` if `measured` was the outcome.
     #[must_use]
     pub fn worth(&self, answer: Answer, measured: MeasuredAnswer) -> Worth {
         match (self, answer, measured) {
@@ -94,7 +94,7 @@ impl Form {
             (Self::Goal(goal), answer, MeasuredAnswer::Reached { cost }) => goal.worth(answer, cost),
             (Self::Number { within, .. }, Answer::Amount(given), MeasuredAnswer::Amount(right)) => {
                 let (off, allowed) = ((given.value - right.value).abs(), within.of(right));
-                // What is written in decimals is not quite what it says.
+                // A decimal number is not exact in binary.
                 let allowed = allowed * (1.0 + 1e-9);
                 match off {
                     _ if off <= allowed => Worth::Right,
@@ -106,10 +106,10 @@ impl Form {
         }
     }
 
-    /// Reads an answer: the number or letter of a choice, or an amount, in the unit of the question or in its own.
+    /// Reads an answer: the number or letter of a choice, or an amount, in the question's unit or with its own.
     ///
     /// # Errors
-    /// A sentence: what can be answered.
+    /// A sentence that says which answers are possible.
     pub fn read(&self, text: &str) -> Result<Answer, String> {
         let text = text.trim();
         match self {
@@ -147,7 +147,7 @@ impl Form {
     }
 }
 
-/// Whether an amount of one can be an answer in the other.
+/// Whether an amount in one unit can answer a question in the other.
 pub(super) fn fits(a: FigureUnit, b: FigureUnit) -> bool {
     a == b || (a.is_bare() && b.is_bare())
 }

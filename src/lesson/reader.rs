@@ -1,4 +1,4 @@
-//! What stands in the block of a step, read.
+//! Parses the block of a step.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -14,9 +14,9 @@ use crate::figures::{Condition, Misread, Quantity, Scale, Scope, Template};
 use crate::session::Switch;
 use crate::user_input::hint;
 
-/// Tries for a goal that names no other number.
+/// Number of tries for a goal that doesn't say.
 const USUAL_TRIES: u32 = 3;
-/// As many as there are keys for.
+/// As many choices as there are digit keys.
 const MOST_CHOICES: usize = 9;
 
 #[derive(Debug, Default, Deserialize)]
@@ -50,10 +50,10 @@ pub(super) struct RawChoice {
     pub reply: Option<SourceText>,
 }
 
-/// Reads what stands in a block.
+/// Parses a block.
 pub(super) struct Reader<'a> {
     pub block: Block<'a>,
-    /// What the lesson's other runs are called.
+    /// The names of the lesson's other runs.
     pub runs: &'a [&'a str],
 }
 
@@ -70,7 +70,7 @@ impl Reader<'_> {
         self.read(written, |text| Template::parse(text.trim(), scope))
     }
 
-    /// An action that can be done: a run that it begins is one of the lesson's.
+    /// Checks an action: a run that it begins must be one of the lesson's.
     fn known(&self, action: LessonAction) -> Result<LessonAction, String> {
         match &action {
             LessonAction::Run(name) if !self.runs.contains(&&**name) => {
@@ -89,7 +89,8 @@ impl Reader<'_> {
         written.iter().map(read).collect()
     }
 
-    /// What can be answered: its words may speak of what is known when it is `asked`, its measures of what came out.
+    /// The possible answers. Their texts may use the figures known when the question is `asked`; their conditions may
+    /// use those known afterwards.
     pub fn form(&self, raw: &Raw, asked: &Scope<'_>, scope: &Scope<'_>) -> Result<Option<Form>, LessonError> {
         let alone = |written: &Option<SourceText>, of: &str| match written {
             Some(written) => {
@@ -153,7 +154,7 @@ impl Reader<'_> {
         Ok(Some(Form::Number { quantity, within, unit }))
     }
 
-    /// What is to be reached, and by what.
+    /// The goal, and how it may be reached.
     fn goal(&self, goal: &SourceText, raw: &Raw, scope: &Scope<'_>) -> Result<Goal, LessonError> {
         let when = self.read(goal, |text| Condition::parse(text, scope))?;
         let switch = |written: &SourceText| {

@@ -1,4 +1,4 @@
-//! What a lesson runs: the run that it begins with, and others that its steps may begin.
+//! The runs of a lesson: the one that it begins with, and others that its steps begin.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use crate::workload::{
     Catalog, CheckpointLoad, Data, InferenceMode, InferencePlan, LengthPolicy, Lengths, Models, Sizes, WorkloadEntry,
 };
 
-/// What is run, and how its switches stand at the start.
+/// What is run, and the values of its switches at the start.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct LessonRun {
-    /// What is trained.
+    /// The workload.
     pub workload: String,
-    /// Where its figures hold: `cpu`, or `sim:` and a card.
+    /// The device on which the figures are true: `cpu`, or `sim:` and a card.
     pub device: String,
     settings: Vec<(Switch, Arc<str>)>,
     sizes: Sizes,
@@ -32,23 +32,23 @@ pub(super) struct LessonRun {
     seed: u64,
     load: Option<CheckpointLoad>,
     preallocate: Option<MemoryLimit>,
-    /// It is one of several ranks.
+    /// How work is shared, if the run is one of several ranks.
     parallel: Option<Parallel>,
-    /// Which of them.
+    /// The rank.
     rank: usize,
-    /// A learner may choose another device for it.
+    /// Whether a learner may choose another device for it.
     movable: bool,
     places: RunPlaces,
 }
 
-/// Where in the file what can be wrong with catalogs stands.
+/// The places in the file of values that are checked against catalogs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct RunPlaces {
     workload: usize,
     device: usize,
 }
 
-/// What it trains on, where that is not the workload's own.
+/// The data to train on, if it is not the workload's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum LessonData {
@@ -58,7 +58,7 @@ pub(super) enum LessonData {
     Synthetic,
 }
 
-/// How to run a model that is not trained.
+/// How a model is run that is not trained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum LessonInference {
@@ -68,7 +68,7 @@ pub(super) enum LessonInference {
     Train,
 }
 
-/// A run as the front matter has it.
+/// A run as the front matter describes it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawRun {
@@ -90,15 +90,15 @@ pub(super) struct RawRun {
     pub rank: Option<usize>,
 }
 
-/// Where a lesson runs that names no device.
+/// The device of a lesson that names none.
 const USUAL_DEVICE: &str = "sim:h200";
 
 impl LessonRun {
-    /// What `raw` says; what it leaves out is as in `base`. Sizes and data are a workload's: a run that names another
-    /// workload has that one's own.
+    /// The run that `raw` describes; keys that it leaves out are taken from `base`. Sizes and data belong to a
+    /// workload: a run with another workload has that workload's own.
     ///
     /// # Errors
-    /// What is wrong, and where.
+    /// What is wrong, with its place.
     pub fn read(raw: &RawRun, base: Option<&Self>, block: &Block<'_>) -> Result<Self, LessonError> {
         let named = raw.settings.iter().map(|(word, value)| setting(word, value, block));
         let named: Vec<_> = named.collect::<Result<_, _>>()?;
@@ -149,10 +149,10 @@ impl LessonRun {
         })
     }
 
-    /// The run, on the device that it asks for; on `other`, where it may be moved there.
+    /// The run's specification on its own device; on `other`, if it may run on another device.
     ///
     /// # Errors
-    /// Where there is no such workload or device, or the workload can't be as the lesson wants it.
+    /// If the workload or the device does not exist, or the workload does not allow what the lesson requires.
     pub fn spec(
         &self,
         source: &str,
@@ -216,7 +216,7 @@ impl LessonRun {
         session::of_rank(parallel, &spec, self.rank, 0).map_err(|error| wrong(error.to_string()))
     }
 
-    /// The device that it asks for.
+    /// The run's own device.
     fn device(&self, source: &str, cards: &CardCatalog) -> Result<DeviceChoice, LessonError> {
         let wrong = |reason: String| LineIndex(source).wrong(self.places.device, reason);
         match self.device.split_once(':') {
@@ -229,7 +229,7 @@ impl LessonRun {
     }
 }
 
-/// How the work is shared, where it is; by two ranks unless there are more.
+/// How work is shared, if it is; among two ranks unless another number is given.
 fn parallel(raw: &RawRun, base: Option<&LessonRun>, block: &Block<'_>) -> Result<Option<Parallel>, LessonError> {
     let base = base.and_then(|base| base.parallel);
     let way = given(raw.parallel.as_ref(), block)?.or(base.map(|base| base.parallelism));
@@ -237,7 +237,7 @@ fn parallel(raw: &RawRun, base: Option<&LessonRun>, block: &Block<'_>) -> Result
     Ok(way.map(|parallelism| Parallel { parallelism, ranks }))
 }
 
-/// The workload that stands for this one on the processor, where a step of it would take a minute.
+/// The workload that replaces this one on the processor, if a step of it would take a minute there.
 fn small(workload: &str) -> Option<&'static str> {
     Some(match workload {
         "gpt2" => "gpt-mini",
@@ -256,7 +256,7 @@ fn text(written: Option<&SourceText>, other: &str) -> String {
     written.map_or(other, SourceText::text).to_owned()
 }
 
-/// Samples of these lengths.
+/// Samples with these lengths.
 fn samples(
     written: &Spanned<Vec<u32>>,
     data: Option<LessonData>,
@@ -273,7 +273,7 @@ fn samples(
         .ok_or_else(|| wrong("the tokens of each sample, such as [512, 480, 4096]"))
 }
 
-/// What a text stands for.
+/// Parses a text, with an error at its place.
 fn given<T: std::str::FromStr<Err = String>>(
     written: Option<&SourceText>,
     block: &Block<'_>,
@@ -299,7 +299,7 @@ fn setting(
     action::set(word.get_ref(), &text).map_err(|reason| block.wrong_behind(at.start, reason))
 }
 
-/// The runs of a lesson, ready to begin.
+/// The runs of a lesson, ready to start.
 #[derive(Clone, Debug)]
 pub struct LessonRuns {
     first: LabSpec,
@@ -311,13 +311,13 @@ impl LessonRuns {
         Self { first, named }
     }
 
-    /// The one that the lesson begins with.
+    /// The run that the lesson begins with.
     #[must_use]
     pub const fn first(&self) -> &LabSpec {
         &self.first
     }
 
-    /// The same, whose simulated clocks run so fast.
+    /// The same runs, with simulated clocks at this speed.
     #[must_use]
     pub fn paced(self, speed: Speed) -> Self {
         let paced = |spec: LabSpec| LabSpec { speed, ..spec };
@@ -327,7 +327,7 @@ impl LessonRuns {
         }
     }
 
-    /// The one of that name, as `run NAME` begins it.
+    /// The run of this name, which `run NAME` begins.
     #[must_use]
     pub fn named(&self, name: &str) -> Option<&LabSpec> {
         self.named.get(name)

@@ -1,4 +1,4 @@
-//! Points of a lesson, counted in halves.
+//! The score of a lesson, counted in half points.
 
 use std::fmt;
 
@@ -6,23 +6,23 @@ use serde::{Deserialize, Serialize};
 
 use super::answer::Worth;
 
-/// Points, of how many.
+/// Points, and the number of questions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Score {
-    /// Halves of points.
+    /// Number of half points.
     pub halves: u32,
-    /// Questions that were answered.
+    /// Number of answered questions.
     pub of: u32,
 }
 
 impl Score {
-    /// The same and one more answer.
+    /// The score with one more answer.
     #[must_use]
     pub const fn with(self, worth: Worth) -> Self {
         Self { halves: self.halves.saturating_add(worth.halves()), of: self.of.saturating_add(1) }
     }
 
-    /// Whether more was right here than in `other`.
+    /// Whether a larger share of this score was right than of `other`.
     #[must_use]
     pub const fn is_better_than(self, other: Self) -> bool {
         (self.halves as u64) * (other.of as u64) > (other.halves as u64) * (self.of as u64)

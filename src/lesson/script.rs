@@ -1,4 +1,4 @@
-//! A lesson as its file has it.
+//! A lesson as its file describes it.
 
 use std::collections::BTreeSet;
 
@@ -17,22 +17,22 @@ use crate::workload::Catalog;
 /// A lesson.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lesson {
-    /// Its name: that of its file.
+    /// Its name: the name of its file.
     pub name: String,
-    /// What it is called, and what it runs.
+    /// Its title, and the runs that it uses.
     pub front: Front,
-    /// What is shown before its first step, in Markdown.
+    /// The text before its first step, in Markdown.
     pub introduction: Template,
-    /// Its steps; there is at least one.
+    /// Its steps, at least one.
     pub steps: Vec<LessonStep>,
     source: String,
 }
 
 impl Lesson {
-    /// Reads a lesson's file.
+    /// Parses a lesson's file.
     ///
     /// # Errors
-    /// What is wrong first, and where.
+    /// The first thing that is wrong, with its place.
     pub fn parse(name: &str, source: &str) -> Result<Self, LessonError> {
         let document = Document::split(source)?;
         let front = Front::parse(&Block::new(source, &document.front))?;
@@ -49,10 +49,10 @@ impl Lesson {
         Ok(Self { name: name.to_owned(), introduction, steps, front, source: source.to_owned() })
     }
 
-    /// What it runs, where its figures hold; or on another device.
+    /// The lesson's runs, on its own device or on another one.
     ///
     /// # Errors
-    /// Where there is no such workload or device, or the workload can't be as the lesson wants it.
+    /// If the workload or the device does not exist, or the workload does not allow what the lesson requires.
     pub fn runs(
         &self,
         catalog: &Catalog,
@@ -62,7 +62,7 @@ impl Lesson {
         self.front.specs(&self.source, catalog, cards, other)
     }
 
-    /// Whether what the lesson says must hold on this device.
+    /// Whether the lesson's statements must be true on this device.
     #[must_use]
     pub fn holds_on(&self, device: &DeviceChoice) -> bool {
         match device {
@@ -72,7 +72,7 @@ impl Lesson {
         }
     }
 
-    /// Marks that nothing speaks of.
+    /// Marks that no expression uses.
     #[must_use]
     pub fn unread_marks(&self) -> Vec<&str> {
         let introduction = self.introduction.quantities().flat_map(Quantity::figures).filter_map(|(mark, _)| mark);
@@ -85,7 +85,7 @@ impl Lesson {
         unread.into_iter().collect()
     }
 
-    /// Questions that can be answered.
+    /// Number of questions.
     #[must_use]
     pub fn questions(&self) -> usize {
         self.steps.iter().filter(|step| step.question.is_some()).count()

@@ -1,4 +1,4 @@
-//! A lesson as a sheet of Markdown to print.
+//! A lesson as a worksheet in Markdown, to print.
 
 use std::fmt::Write;
 
@@ -7,17 +7,17 @@ use super::plain::{letter, measured};
 use super::question::Form;
 use crate::figures::{Scale, Template};
 
-/// What a sheet has.
+/// The contents of a worksheet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sheet {
     /// Texts and questions, with room to write.
     Questions,
-    /// The same, and what was measured and why.
+    /// The same, with the measured answers and their explanations.
     Answers,
 }
 
-/// The sheet of a course that was played to its end; `where_it_ran` says on what. On a sheet of questions a figure that would
-/// give an earlier answer away is a line to write on.
+/// The worksheet of a course that was played to its end; `where_it_ran` names the device. On a sheet of questions, a
+/// figure that would reveal an earlier answer becomes a line to write on.
 #[must_use]
 pub fn sheet(course: &Course, sheet: Sheet, where_it_ran: &str) -> String {
     let lesson = course.lesson();
@@ -72,7 +72,7 @@ fn answers(out: &mut String, form: &Form, choices: &[String]) {
     match form {
         Form::Choices(_) => {
             for (place, choice) in choices.iter().enumerate() {
-                // Writing to a text never fails.
+                // Writing to a `String` never fails.
                 let _ = writeln!(out, "- [ ] {}. {choice}", letter(place));
             }
             out.push('\n');

@@ -1,4 +1,4 @@
-//! What may be seen beside an open question: a picture without figures, which the answer is not read from.
+//! Pictures that may be shown beside an open question: they have no figures and don't reveal the answer.
 
 use serde::Deserialize;
 
@@ -6,8 +6,8 @@ use serde::Deserialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sketch {
-    /// The shape of the step that ran last, by category, without an axis.
+    /// The shape of the last step by category, without an axis.
     Step,
-    /// How blocks lie in segments: the same for every run.
+    /// How blocks lie in segments; the picture is the same for every run.
     Segments,
 }

@@ -1,4 +1,4 @@
-//! A step of a lesson: what is shown, done, asked, checked and explained.
+//! A step of a lesson: its texts, actions, question, checks and explanation.
 
 use super::action::{LessonAction, OWN_MARKS};
 use super::block::Block;
@@ -15,34 +15,34 @@ use crate::figures::{Condition, Quantity, Scope, Template};
 pub struct LessonStep {
     /// Its heading.
     pub title: String,
-    /// What is shown once its first actions are done, in Markdown.
+    /// The text that is shown after the first actions, in Markdown.
     pub prose: Template,
-    /// What is done first.
+    /// The actions before the question.
     pub first: Vec<LessonAction>,
-    /// What is asked then.
+    /// The question.
     pub question: Option<Question>,
-    /// Help, shown on demand.
+    /// A hint, shown on request.
     pub hint: Option<Template>,
-    /// What is done after the answer.
+    /// The actions after the answer.
     pub then: Vec<LessonAction>,
-    /// What must hold after that.
+    /// The conditions that must hold after those actions.
     pub checks: Vec<Condition>,
-    /// Why what came out came out.
+    /// The explanation of the outcome.
     pub why: Option<Template>,
-    /// What is shown at the end, in Markdown.
+    /// The text at the end, in Markdown.
     pub after: Template,
-    /// The screen that shows it best.
+    /// The screen that shows the outcome best.
     pub look: Option<Look>,
-    /// What is seen beside the question where the lab itself would tell the answer.
+    /// The picture beside the question, if the lab itself would reveal the answer.
     pub sketch: Option<Sketch>,
 }
 
-/// Moments that expressions may speak of, as far as the lesson has come.
+/// The marks that expressions may use at this place in the lesson.
 #[derive(Clone, Debug)]
 pub(super) struct Marks(Vec<String>);
 
 impl Marks {
-    /// Those that every lesson has.
+    /// The marks that every lesson has.
     pub fn own() -> Self {
         Self(OWN_MARKS.map(str::to_owned).into())
     }
@@ -126,7 +126,7 @@ impl LessonStep {
         })
     }
 
-    /// Whether the lab shows what came out before anybody has answered: nothing but marks is done after the question.
+    /// Whether the lab shows the outcome before the question is answered, because only marks follow the question.
     #[must_use]
     pub fn asks_what_is_measured(&self) -> bool {
         let is_goal = |question: &Question| matches!(question.form, Form::Goal(_));
@@ -134,7 +134,7 @@ impl LessonStep {
             && self.then.iter().all(|action| matches!(action, LessonAction::Mark(_)))
     }
 
-    /// Every moment that the step speaks of.
+    /// All marks that the step uses.
     pub(super) fn marks_read(&self) -> Vec<&str> {
         let texts = [Some(&self.prose), self.hint.as_ref(), self.why.as_ref(), Some(&self.after)];
         let mut texts: Vec<&Template> = texts.into_iter().flatten().collect();
@@ -160,13 +160,13 @@ impl LessonStep {
         read.chain(conditions.into_iter().flat_map(Condition::figures)).filter_map(|(mark, _)| mark).collect()
     }
 
-    /// What is done, first and then.
+    /// All actions, in their order.
     pub fn actions(&self) -> impl Iterator<Item = &LessonAction> {
         self.first.iter().chain(&self.then)
     }
 }
 
-/// Markdown of the file itself.
+/// A Markdown text from the file itself.
 pub(super) fn template(
     source: &str,
     range: &std::ops::Range<usize>,

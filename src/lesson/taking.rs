@@ -1,4 +1,4 @@
-//! How a course goes on: by what the run shows, and by what the learner answers.
+//! How a course advances: by the state of the run, and by the learner's answers.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use crate::figures::{FigureInputs, Figures, Template};
 use crate::model::{RunState, View};
 
 impl Course {
-    /// Shows the run as it is, and says what is to be done with it now: to be called again whenever it has changed, until it says
-    /// nothing more and [`Course::stage`] wants a person.
+    /// Gives the course the state of the run, and returns what is to be done with the run now. Call this again whenever
+    /// the run has changed, until it returns nothing more and [`Course::stage`] waits for a person.
     pub fn observe(&mut self, known: &FigureInputs<'_>) -> Option<CourseRequest> {
         if !self.begun {
             if matches!(known.view.run, RunState::Starting) {
@@ -76,7 +76,8 @@ impl Course {
         }
     }
 
-    /// The order given last was refused, and why: it is not waited for, and the lesson is not true here.
+    /// Notes that the last request was refused, and why. The course no longer waits for it, and the lesson is not true
+    /// here.
     pub fn refused(&mut self, why: &str) {
         if self.waiting.take().is_some() {
             let action = self.todo.pop_front().map_or_else(String::new, |action| format!("\"{action}\" was refused: "));
@@ -84,7 +85,7 @@ impl Course {
         }
     }
 
-    /// Goes on from what was there to be read.
+    /// Goes on from the text that was shown.
     pub fn proceed(&mut self) {
         match self.stage {
             CourseStage::Introduction => self.enter(0),
@@ -98,7 +99,7 @@ impl Course {
         }
     }
 
-    /// Answers the question that is open, or tries for the goal that is set.
+    /// Answers the open question, or tries for the goal.
     pub fn answer(&mut self, answer: Answer) {
         if matches!(self.stage, CourseStage::Asking | CourseStage::Acting) {
             self.told[self.at].answer = Some(answer);
@@ -180,7 +181,7 @@ impl Course {
         self.stage = CourseStage::Explained;
     }
 
-    /// Takes note of a try for a goal; true where another follows, the learner's or the lesson's own.
+    /// Notes a try for a goal. Returns true if another try follows, by the learner or with the lesson's own solution.
     fn tried_for(&mut self, measured: Option<&Result<MeasuredAnswer, Unclear>>, view: &View) -> bool {
         let (Some(measured), Some(goal)) = (measured, self.goal()) else { return false };
         let tries = goal.tries as usize;
@@ -202,7 +203,7 @@ impl Course {
         true
     }
 
-    /// What is said to the answer, where it was wrong.
+    /// The reply to a wrong answer.
     fn reply<'a>(&self, step: &'a LessonStep) -> Option<&'a Template> {
         let told = &self.told[self.at];
         let (Form::Choices(choices), Answer::Choice(chosen)) = (&step.question.as_ref()?.form, told.answer?) else {
@@ -212,7 +213,7 @@ impl Course {
         choices.get(chosen)?.reply.as_ref().filter(|_| is_wrong)
     }
 
-    /// A text with its figures; one that is not known makes the lesson untrue here.
+    /// A text with its figures filled in. If a figure is unknown, the lesson is not true here.
     fn filled(&mut self, template: &Template) -> String {
         template.fill(&self.moments).unwrap_or_else(|unanswered| {
             self.untrue(format!("a text has no figure: {unanswered}"));

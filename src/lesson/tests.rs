@@ -267,7 +267,7 @@ fn every_look_has_its_word() {
     }
 }
 
-/// Where in the lesson of these tests something else is written, how much of it goes, and what comes instead.
+/// A random edit of these tests' lesson: where it begins, how much text it replaces, and the new text.
 fn slip() -> impl Strategy<Value = (usize, usize, String)> {
     let pieces = [
         "```step\n",

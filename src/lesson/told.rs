@@ -5,44 +5,44 @@ use super::answer::{Answer, MeasuredAnswer, Worth};
 /// What a step has shown so far, and its outcome.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepText {
-    /// What was shown first, in Markdown.
+    /// The text that was shown first, in Markdown.
     pub prose: String,
-    /// The question, where there is one.
+    /// The question, if there is one.
     pub question: Option<QuestionText>,
     /// The answer.
     pub answer: Option<Answer>,
-    /// Tries for a goal so far.
+    /// The tries for a goal so far.
     pub tries: Vec<Try>,
-    /// What came out, where that is clear.
+    /// What was measured, if that is clear.
     pub measured: Option<MeasuredAnswer>,
-    /// What the answer was worth; none where nothing was asked, or nothing is right here.
+    /// The answer's worth; `None` if there was no question, or no answer is right here.
     pub worth: Option<Worth>,
-    /// What is said to an answer that was wrong, in Markdown.
+    /// The reply to a wrong answer, in Markdown.
     pub reply: Option<String>,
-    /// Why, in Markdown.
+    /// The explanation, in Markdown.
     pub why: Option<String>,
-    /// What was shown at the end, in Markdown.
+    /// The text at the end, in Markdown.
     pub after: String,
-    /// What the lesson says and the run does not show.
+    /// Statements of the lesson that the run contradicts.
     pub untrue: Vec<String>,
 }
 
-/// A question with its figures.
+/// A question, with its figures filled in.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct QuestionText {
-    /// The question.
+    /// The question's text.
     pub ask: String,
-    /// What can be chosen; empty where a number is asked for.
+    /// The choices; empty if the answer is a number.
     pub choices: Vec<String>,
-    /// A help.
+    /// The hint.
     pub hint: Option<String>,
 }
 
 /// A try for a goal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Try {
-    /// Switches that stood otherwise than when the goal was set, with their values.
+    /// Switches that have changed since the goal was set, with their values.
     pub settings: String,
-    /// What came of it.
+    /// The outcome.
     pub outcome: String,
 }

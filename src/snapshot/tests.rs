@@ -15,7 +15,7 @@ fn all_protocols_and_xz_hold_the_same() {
     let expected = Snapshot::read(PROTOCOL_4).unwrap();
     for bytes in [PROTOCOL_0, PROTOCOL_2, XZ] {
         let snapshot = Snapshot::read(bytes).unwrap();
-        // Ids of texts and stacks follow the order in the file, which is the same in all.
+        // Texts and stacks are numbered in the order of the file, which is the same in all.
         assert_eq!(snapshot.segments, expected.segments);
         assert_eq!(snapshot.device_trace(0).len(), expected.device_trace(0).len());
         for (a, b) in snapshot.device_trace(0).iter().zip(expected.device_trace(0)) {
@@ -100,7 +100,7 @@ fn other_pickles_are_named() {
     assert!(message(b"").contains("middle of a value"));
 }
 
-/// The small pickle, packed.
+/// The small pickle, compressed.
 fn packed() -> [Vec<u8>; 2] {
     let plain = include_bytes!("../../tests/pickles/small.protocol4.pickle");
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
@@ -128,7 +128,7 @@ fn damaged_gzip_and_zstd_files_are_errors() {
             bytes[at] ^= 0x55;
             let _ = Snapshot::read(&bytes[..]);
         }
-        // Nothing unpacks to much more than a snapshot could.
+        // Nothing may unpack to much more than a snapshot could.
         let zeros = vec![0; 96 << 20];
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         gzip.write_all(b"(").unwrap();

@@ -1,4 +1,4 @@
-//! A card as the stand-in's library reads it: lines of `key = value`, see `library/card.rs`.
+//! Describes a card for the stand-in's library, as lines of `key = value`; `library/card.rs` parses them.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -9,27 +9,28 @@ use crate::units::{Bytes, KIB};
 /// Cards of one kind in one machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cards {
-    /// Which.
+    /// The card.
     pub card: Card,
-    /// How many, from 1 to 64.
+    /// The number of cards, from 1 to 64.
     pub count: usize,
-    /// Memory that each has instead of its own: a smaller card of the same kind.
+    /// The memory of each card if it is not the card's own: a smaller card of the same kind.
     pub memory: Option<Bytes>,
 }
 
-/// What the CUDA programming guide says of a compute capability.
+/// Limits of a compute capability, from the CUDA programming guide.
 struct Capability {
-    /// Threads that a multiprocessor holds.
+    /// Most threads on a multiprocessor.
     threads: u32,
-    /// Blocks that it holds.
+    /// Most blocks on a multiprocessor.
     blocks: u32,
-    /// KiB of shared memory that it has.
+    /// KiB of shared memory of a multiprocessor.
     shared: u32,
-    /// KiB of them that one block may have.
+    /// Most KiB of shared memory of one block.
     shared_block: u32,
 }
 
-/// The table "Technical Specifications per Compute Capability". A capability that it does not know is like the one before.
+/// The table "Technical Specifications per Compute Capability". A capability that is not in it has the limits of the
+/// previous one.
 const fn capability(version: u32) -> Capability {
     let (threads, blocks, shared, shared_block) = match version {
         ..75 => (2048, 32, 96, 96),
@@ -43,7 +44,7 @@ const fn capability(version: u32) -> Capability {
     Capability { threads, blocks, shared, shared_block }
 }
 
-/// The description, with the folder in which each process of the program counts.
+/// The description, with the folder in which each process of the program writes its counts.
 #[must_use]
 pub fn described(cards: &Cards, counts: &Path) -> String {
     let Cards { card, count, memory } = cards;
@@ -78,7 +79,8 @@ pub fn described(cards: &Cards, counts: &Path) -> String {
     text
 }
 
-/// What decides how long work takes: nanoseconds, MB/s, and GFLOP/s that long products reach. At least 1 of each rate.
+/// What determines the time of work: nanoseconds, MB/s, and the GFLOP/s that long products reach. Every rate is at
+/// least 1.
 fn rates(card: &Card) -> [(&'static str, u64); 8] {
     #[expect(
         clippy::cast_possible_truncation,
@@ -100,7 +102,7 @@ fn rates(card: &Card) -> [(&'static str, u64); 8] {
     ]
 }
 
-/// A person's own card may be called anything.
+/// A text on one line: a user's own card may have any name.
 fn one_line(text: &str) -> String {
     text.replace(['\n', '\r'], " ")
 }
@@ -114,7 +116,7 @@ mod tests {
     fn an_h200_is_described_as_its_driver_does() {
         let card = CardCatalog::with_user_cards(None).card("h200").unwrap();
         let text = described(&Cards { card, count: 2, memory: None }, Path::new("/there"));
-        // As cudaDeviceGetAttribute and cudaMemGetInfo answered on one.
+        // As cudaDeviceGetAttribute and cudaMemGetInfo answered on a real card.
         for line in [
             "title = NVIDIA H200",
             "devices = 2",

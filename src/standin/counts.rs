@@ -1,4 +1,4 @@
-//! What the processes of a program counted: see `library/report.rs`, which writes it.
+//! The counts of a program's processes, which `library/report.rs` writes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,39 +10,39 @@ use crate::units::Bytes;
 #[cfg(standin)]
 include!(concat!(env!("OUT_DIR"), "/names.rs"));
 #[cfg(not(standin))]
-/// The generated entry points: none were built.
+/// The names of the generated entry points; empty, because none were built.
 pub const NAMES: &[&str] = &[];
 
-/// What a file begins with.
+/// The first bytes of a file of counts.
 const MAGIC: u64 = u64::from_le_bytes(*b"VRLCNT01");
-/// The numbers before those of the generated entry points.
+/// Numbers in a file before those of the generated entry points.
 const FIRST: usize = 9;
-/// No file of ours is longer.
+/// The longest file that is read, in bytes; our own are shorter.
 const LONGEST: u64 = 1 << 20;
 
-/// What the processes of a program counted, together.
+/// The counts of all processes of a program together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Processes that used a device.
+    /// Number of processes that used a device.
     pub processes: usize,
-    /// Kernels that were launched.
+    /// Number of launched kernels.
     pub launches: u64,
-    /// Reads of values that no kernel computed.
+    /// Number of reads of values that no kernel computed.
     pub unknown_reads: u64,
-    /// Reads that were answered by a rule.
+    /// Number of reads that a rule answered.
     pub ruled_reads: u64,
-    /// The most page-locked host memory that one process had.
+    /// The most page-locked host memory of one process.
     pub pinned_peak: Bytes,
-    /// The most memory that was taken of a device, its context included.
+    /// The most memory used on a device, with its context.
     pub used_peak: Bytes,
-    /// Workspaces of cuDNN that are estimates.
+    /// Number of cuDNN workspaces whose size is an estimate.
     pub estimated_workspaces: u64,
-    /// Calls of generated entry points, by name.
+    /// Number of calls of each generated entry point, by name.
     pub generated: BTreeMap<&'static str, u64>,
 }
 
 impl Counts {
-    /// What was counted in a folder. Files that are none of ours, or of another version, do not count.
+    /// The counts in a folder. Files of other programs or versions are ignored.
     #[must_use]
     pub fn read(folder: &Path) -> Self {
         let mut counts = Self::default();

@@ -1,4 +1,4 @@
-//! Putting the library where a program finds it.
+//! Installs the library where a program finds it.
 
 use std::ffi::OsString;
 use std::fs;
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use super::card::{Cards, described};
 use super::error::StandInError;
 
-/// One variable of the program's environment.
+/// An environment variable for the program.
 pub type Variable = (OsString, OsString);
 
-/// The libraries by file name: the stand-in, and cuBLASLt for cuDNN, which opens it by name.
+/// The libraries by file name: the stand-in, and a cuBLASLt for cuDNN, which opens it by name.
 #[cfg(standin)]
 const LIBRARIES: [(&str, &[u8]); 3] = [
     (MAIN, include_bytes!(concat!(env!("OUT_DIR"), "/libstandin.so"))),
@@ -21,16 +21,17 @@ const LIBRARIES: [(&str, &[u8]); 3] = [
 #[cfg(not(standin))]
 const LIBRARIES: [(&str, &[u8]); 0] = [];
 
-/// The stand-in's file.
+/// The file name of the stand-in.
 const MAIN: &str = "libvramlab-standin.so";
-/// Names under which programs open it: the driver's library and NVML. Triton has a linker look for the second one.
+/// The names under which programs open it: those of the driver's library and of NVML. Triton makes a linker search for
+/// the second one.
 const LINKS: [&str; 3] = ["libcuda.so.1", "libcuda.so", "libnvidia-ml.so.1"];
 
-/// Writes everything into `folder`, and says how a program must be started to find it: variables to be set. Each process of the program
-/// counts in `folder`, too.
+/// Writes everything into `folder`, and returns the environment variables with which a program finds it. Each process
+/// of the program writes its counts to `folder`, too.
 ///
 /// # Errors
-/// [`StandInError`], where it was not built or the folder can't be written.
+/// [`StandInError`], if this build has no stand-in or the folder can't be written.
 pub fn install(folder: &Path, cards: &Cards) -> Result<Vec<Variable>, StandInError> {
     if LIBRARIES.is_empty() {
         return Err(StandInError::NotBuilt);
@@ -66,7 +67,7 @@ pub fn install(folder: &Path, cards: &Cards) -> Result<Vec<Variable>, StandInErr
     ])
 }
 
-/// A file that no process has mapped yet: one that is there stays as it is for the processes that have it.
+/// Replaces a file by a new one: processes that have mapped the old file keep it unchanged.
 fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -74,7 +75,7 @@ fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// What a variable of ours holds already comes behind.
+/// Puts `first` before the current value of a path variable.
 fn before(name: &str, first: OsString) -> OsString {
     let mut value = first;
     if let Some(rest) = std::env::var_os(name).filter(|rest| !rest.is_empty()) {
@@ -84,7 +85,7 @@ fn before(name: &str, first: OsString) -> OsString {
     value
 }
 
-/// The files of the processes of a program, by what their names end in.
+/// The files in the folder whose names have this ending: those of a program's processes.
 pub(super) fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut found: Vec<_> = entries.filter(|path| path.extension().is_some_and(|found| found == ending)).collect();

@@ -1,8 +1,9 @@
-//! A GPU that is not there, under a whole PyTorch program.
+//! A stand-in GPU under a whole PyTorch program.
 //!
-//! `library/` is a library of its own, built by `build.rs` and embedded: loaded before a program's own it answers CUDA as a card would,
-//! with addresses for memory and kernels that do nothing. Here it is put into a folder with a description of the card
-//! ([`install()`]), and what it counted is read back ([`Counts`], [`Reads`]). [`EntryTable`] is what its entry points are made of.
+//! `library/` is a library of its own, which `build.rs` builds and embeds. It is loaded before a program's own
+//! libraries and answers CUDA calls as a card would, with addresses for memory and kernels that do nothing. This module
+//! writes it to a folder together with a description of the card ([`install()`]), and reads its counts back
+//! ([`Counts`], [`Reads`]). [`EntryTable`] is the table of its entry points.
 
 mod card;
 mod counts;
@@ -18,7 +19,7 @@ pub use install::{Variable, install};
 pub use reads::{Read, Reads};
 pub use table::{EntryTable, Implementation, TableError};
 
-/// The entry points by library: what the build script made the stubs from.
+/// The tables of entry points by library, from which the build script made the stubs.
 pub const TABLES: [(&str, &str); 13] = [
     ("cublas", include_str!("library/entries/cublas.txt")),
     ("cublaslt", include_str!("library/entries/cublaslt.txt")),

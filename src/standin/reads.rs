@@ -1,4 +1,5 @@
-//! What the processes of a program read back that no kernel computed: see `_reads.py` of the watcher's package, which writes it.
+//! The values that a program's processes read back although no kernel computed them; `_reads.py` of the watcher's
+//! package writes the file.
 
 use std::fs;
 use std::path::Path;
@@ -7,15 +8,15 @@ use serde::Deserialize;
 
 use super::install::files;
 
-/// No file of ours is longer: a line of source takes a few hundred bytes.
+/// The longest file that is read, in bytes: a line of source takes a few hundred.
 const LONGEST: u64 = 16 << 20;
 
-/// What all processes of a program read, together.
+/// The reads of all processes of a program together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reads {
-    /// Processes whose values were followed on the processor.
+    /// Number of processes whose values were followed on the processor.
     pub processes: usize,
-    /// Reads by line, rule and type; those that were read most come first.
+    /// Reads by line, rule and type; the most frequent come first.
     pub rows: Vec<Read>,
 }
 
@@ -23,17 +24,17 @@ pub struct Reads {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Read {
-    /// The program's file.
+    /// The file of the program's source.
     pub file: String,
-    /// Its line, from 1.
+    /// The line in it, from 1.
     pub line: u32,
     /// The rule's name, as the guide lists it.
     pub rule: String,
-    /// What was taken.
+    /// The value that was used instead.
     pub taken: String,
-    /// PyTorch's name of the type.
+    /// PyTorch's name for the type.
     pub dtype: String,
-    /// How often.
+    /// Number of reads.
     pub count: u64,
 }
 
@@ -44,7 +45,7 @@ struct ReadsFile {
 }
 
 impl Reads {
-    /// What was written in a folder. Files that are none of ours, or of another version, do not count.
+    /// The reads in a folder. Files of other programs or versions are ignored.
     #[must_use]
     pub fn read(folder: &Path) -> Self {
         let mut reads = Self::default();
@@ -61,7 +62,7 @@ impl Reads {
         reads
     }
 
-    /// Ranks read the same in the same line.
+    /// Adds a row: the ranks' reads in the same line are counted together.
     fn add(&mut self, row: Read) {
         let same = |known: &&mut Read| {
             (&known.file, known.line, &known.rule, &known.dtype) == (&row.file, row.line, &row.rule, &row.dtype)
@@ -72,7 +73,7 @@ impl Reads {
         }
     }
 
-    /// How many there were.
+    /// The number of all reads.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.rows.iter().fold(0, |count, row| count.saturating_add(row.count))

@@ -1,27 +1,28 @@
-//! The table of entry points: every name of NVIDIA's libraries that a program may call, and what a call does.
+//! The table of entry points: every function of NVIDIA's libraries that a program may call, and what a call does.
 //!
-//! One file a library: a line `refusal CODE`, then lines of a name and an answer. The build script makes stubs of them.
+//! There is one file for each library: a line `refusal CODE`, then lines with a name and an answer. The build script
+//! makes stubs from them.
 
 use std::fmt;
 
 /// What a call does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Implementation {
-    /// It is written by hand.
+    /// Calls the function that is written by hand.
     Meant,
-    /// NVIDIA's own function is called: it needs no device.
+    /// Calls NVIDIA's own function, which needs no device.
     Real,
-    /// Nothing, and says that it is done.
+    /// Does nothing and reports success.
     Done,
-    /// A launch, as the library would do one.
+    /// Launches a kernel, as the library would.
     Launches,
-    /// Puts an opaque handle where this argument, counted from 1, points.
+    /// Creates an opaque handle at the address in this argument, counted from 1.
     Creates(usize),
-    /// Puts so many bytes of zero where these arguments, counted from 1, point.
+    /// Writes this many zero bytes at the addresses in these arguments, counted from 1.
     Zeroes(Vec<(usize, usize)>),
-    /// Nothing, and says so: the library's result for what it does not support.
+    /// Refuses, with the library's result for what it does not support.
     Refused,
-    /// Ends the program with a sentence.
+    /// Ends the program with a message.
     Stops,
 }
 
@@ -30,16 +31,16 @@ pub enum Implementation {
 pub struct EntryTable {
     /// Its result for what it does not support.
     pub refusal: u32,
-    /// Names and answers, in the order of the names.
+    /// Names and implementations, in order of the names.
     pub entries: Vec<(String, Implementation)>,
 }
 
-/// What is wrong with a line.
+/// An error in a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableError {
     /// Its number, from 1.
     pub line: usize,
-    /// What it says.
+    /// Its text.
     pub text: String,
 }
 
@@ -50,10 +51,10 @@ impl fmt::Display for TableError {
 }
 
 impl EntryTable {
-    /// Reads a file.
+    /// Parses a file.
     ///
     /// # Errors
-    /// The first line that is none, names something twice, or is out of order.
+    /// The first line that is invalid, repeats a name, or is out of order.
     pub fn read(text: &str) -> Result<Self, TableError> {
         let mut table = Self::default();
         for (at, line) in text.lines().enumerate() {
@@ -102,12 +103,13 @@ impl Implementation {
         }
     }
 
-    /// Whether a stub is made of it.
+    /// Whether a stub is generated for it.
     pub fn is_generated(&self) -> bool {
         !matches!(self, Self::Meant | Self::Real)
     }
 
-    /// The stub's Rust: a function that takes what it needs of the arguments, which the C calling conventions of Linux allow.
+    /// The stub in Rust: a function with only the arguments that it needs, which the C calling conventions of Linux
+    /// allow.
     pub fn stub(&self, name: &str, entry: usize, refusal: u32) -> Option<String> {
         let (taken, body) = match self {
             Self::Meant | Self::Real => return None,

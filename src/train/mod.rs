@@ -1,9 +1,9 @@
 //! A small PyTorch on purpose: eager training whose memory curve is PyTorch's.
 //!
-//! [`Trainer`] runs steps of a [`Workload`] on a device. Models are straight-line code over the ops of [`Context`]; an op
-//! asks the allocator for the blocks that PyTorch's eager op asks for, in that order, and saves the tensors that it saves. A
-//! [`Tensor`] frees its block when its last handle goes, so models hold their intermediate results exactly as long as
-//! Python's frames do.
+//! [`Trainer`] runs steps of a [`Workload`] on a device. Models are straight-line code over the ops of [`Context`]. An
+//! op requests the blocks that PyTorch's eager op requests, in the same order, and saves the tensors that it saves. A
+//! [`Tensor`] frees its block when its last handle is dropped, so models hold their intermediate results exactly as
+//! long as Python's frames do.
 
 mod autocast;
 mod backward;

@@ -1,4 +1,4 @@
-//! The values of a parameter that wait in host memory.
+//! The values of a parameter that are kept in host memory.
 
 use vramlab_allocator::units::StreamId;
 
@@ -23,12 +23,12 @@ impl ParkedValues {
         Ok(parked)
     }
 
-    /// The memory is page-locked.
+    /// Whether the memory is page-locked.
     pub const fn is_pinned(&self) -> bool {
         self.pinned
     }
 
-    /// Copies the values of `parameter`, which have changed, here.
+    /// Copies the changed values of `parameter` here.
     ///
     /// # Errors
     /// A failed copy.

@@ -1,4 +1,4 @@
-//! Files of the user, opened and read so that none can hang the program or fill its memory.
+//! Opens and reads a user's files, so that no file can hang the program or fill its memory.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
@@ -8,24 +8,24 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use thiserror::Error;
 
-/// The largest file that is read, in bytes: a hundred times what one needs.
+/// The largest file that is read, in bytes: a hundred times as large as needed.
 pub const LARGEST_FILE: u64 = 1 << 20;
 
 /// Why a file is not read.
 #[derive(Debug, Error)]
 pub enum FileError {
-    /// The system refuses.
+    /// The system refuses to read it.
     #[error("{} can't be read ({reason}); correct or remove it", .path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         reason: io::Error,
     },
-    /// It is a folder, a pipe, a device.
+    /// It is a folder, a pipe or a device.
     #[error("{} is no regular file; use a text file, or leave it out", .path.display())]
     Irregular {
-        /// What is no file.
+        /// Its path.
         path: PathBuf,
     },
     /// It is larger than [`LARGEST_FILE`].
@@ -42,7 +42,7 @@ pub enum FileError {
     },
 }
 
-/// A regular file, open for reading, and what the system knows of it. Opening never waits, even for a pipe.
+/// Opens a regular file for reading, and returns its metadata. Opening never waits, even for a pipe.
 ///
 /// # Errors
 /// [`FileError`].
@@ -51,7 +51,8 @@ pub fn open_file(path: &Path) -> Result<(File, Metadata), FileError> {
     let regular = |metadata: Metadata| {
         if metadata.is_file() { Ok(metadata) } else { Err(FileError::Irregular { path: path.to_owned() }) }
     };
-    // To open a device can do something, so it is looked at before; what it is may have changed by then, so after, too.
+    // Opening a device can have effects, so the file's type is checked before. It may change in between, so it is
+    // checked afterwards, too.
     regular(fs::metadata(path).map_err(unreadable)?)?;
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
     let file = File::options().read(true).custom_flags(flags).open(path).map_err(unreadable)?;
@@ -66,7 +67,7 @@ pub fn open_file(path: &Path) -> Result<(File, Metadata), FileError> {
 pub fn read_text(path: &Path) -> Result<String, FileError> {
     let (file, _) = open_file(path)?;
     let mut bytes = Vec::new();
-    // One byte more than is taken tells a file that is too large, or grows.
+    // One byte more than is allowed shows that a file is too large, or is growing.
     let read = file.take(LARGEST_FILE + 1).read_to_end(&mut bytes);
     let len = read.map_err(|reason| FileError::Unreadable { path: path.to_owned(), reason })?;
     if len as u64 > LARGEST_FILE {

@@ -1,4 +1,4 @@
-//! What is taken of numbers, files and text that people give, and how their text is shown.
+//! Numbers, files and texts from users: what is accepted, and how their text is shown.
 
 mod config_folder;
 mod file;

@@ -1,7 +1,7 @@
-//! The word that a person probably meant.
+//! Guesses the word that a user meant.
 
-/// The most alike of `known` to `word`, where one is alike: a few letters are wrong, missing, too many or exchanged, or it
-/// begins so.
+/// The word of `known` that is most similar to `word`, if one is similar: a few letters are wrong, missing, too many or
+/// swapped, or it begins with `word`.
 pub fn near<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_lowercase();
     let letters = word.chars().count();
@@ -20,7 +20,8 @@ pub fn hint<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String 
     near(word, known).map_or_else(String::new, |near| format!(" (did you mean \"{near}\"?)"))
 }
 
-/// How many letters must change, go, come or be exchanged with the next; more than `most` where the lengths alone say so.
+/// The number of letters that must be changed, inserted, removed or swapped with the next; more than `most` if the
+/// lengths alone differ by more.
 fn distance(a: &str, b: &str, most: usize) -> usize {
     if a.chars().count().abs_diff(b.chars().count()) > most {
         return most + 1;

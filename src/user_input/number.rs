@@ -1,4 +1,4 @@
-//! Whole numbers that people give, on the command line and in files, each with its bounds in its type.
+//! Whole numbers from users, on the command line and in files, with bounds in their type.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use thiserror::Error;
 #[serde(try_from = "i64")]
 pub struct Within<const LEAST: usize, const MOST: usize>(usize);
 
-/// A number that lies outside of its bounds, or is none.
+/// Why a text is no number within the bounds.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{given} can't be; give a whole number from {least} to {most}")]
 pub struct OutOfBounds {
@@ -21,10 +21,10 @@ pub struct OutOfBounds {
 }
 
 impl<const LEAST: usize, const MOST: usize> Within<LEAST, MOST> {
-    /// The largest of them.
+    /// The largest number.
     pub const MOST: Self = Self(MOST);
 
-    /// `n`, where it lies within the bounds.
+    /// `n`, if it is within the bounds.
     #[must_use]
     pub const fn new(n: usize) -> Option<Self> {
         if LEAST <= n && n <= MOST { Some(Self(n)) } else { None }
@@ -76,7 +76,7 @@ impl<const LEAST: usize, const MOST: usize> From<Within<LEAST, MOST>> for usize 
 }
 
 impl<const LEAST: usize, const MOST: usize> Default for Within<LEAST, MOST> {
-    /// The least.
+    /// The least number.
     fn default() -> Self {
         Self(LEAST)
     }

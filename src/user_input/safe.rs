@@ -1,17 +1,19 @@
-//! Text of files, names and snapshots on its way to a terminal: what would command the terminal is spelt out.
+//! Makes text of files, names and snapshots safe for a terminal: characters that would control the terminal are spelled
+//! out.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-/// Whether a terminal only shows this character: it neither commands nor reorders what stands around it.
+/// Whether a terminal only shows this character: it neither controls the terminal nor reorders the text around it.
 #[must_use]
 pub fn is_safe(symbol: char) -> bool {
-    // Embeddings, overrides and isolates of bidirectional text; separators of lines and paragraphs.
+    // Embeddings, overrides and isolates of bidirectional text, and separators of lines and paragraphs.
     let reorders = matches!(symbol, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     !symbol.is_control() && !reorders && symbol != '\u{61c}'
 }
 
-/// `text` with every other character but line ends and tabs as its escape: `\u001b`, which stands for it in JSON too.
+/// `text` with every other character replaced by its escape, except line ends and tabs. The escape `\u001b` has the
+/// same meaning in JSON.
 #[must_use]
 pub fn safe(text: &str) -> Cow<'_, str> {
     let shown = |symbol: char| is_safe(symbol) || matches!(symbol, '\n' | '\t');
@@ -25,19 +27,19 @@ pub fn safe(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Hands on what is written as [`safe`] text.
+/// Passes on what is written as [`safe`] text.
 #[derive(Debug)]
 pub struct SafeWriter<W>(W);
 
 impl<W: Write> SafeWriter<W> {
-    /// In front of `inner`, which sees no escape sequence.
+    /// Wraps `inner`, which then gets no escape sequence.
     pub const fn new(inner: W) -> Self {
         Self(inner)
     }
 }
 
 impl<W: Write> Write for SafeWriter<W> {
-    /// Takes all of it: formatted text comes in whole characters.
+    /// Takes all bytes: formatted text comes in whole characters.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);
         self.0.write_all(safe(&text).as_bytes())?;

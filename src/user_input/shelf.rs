@@ -1,4 +1,4 @@
-//! Files of one kind by name: those that are part of the program, and over them those of the user's folder.
+//! Files of one kind by name: the built-in ones, and those of the user's folder, which replace them.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -13,10 +13,10 @@ use super::config_folder::config_folder;
 use super::file::FileError;
 use super::toml_text::{TomlError, TomlText};
 
-/// More files than this in a folder are no collection of a person.
+/// The most files that are read from a folder: no person collects more.
 const MOST_FILES: usize = 1000;
 
-/// What the files of a folder are.
+/// The kind of files in a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShelfKind {
     /// Workloads.
@@ -44,7 +44,7 @@ impl ShelfKind {
         }
     }
 
-    /// How the names of its files end.
+    /// The extension of its files.
     #[must_use]
     pub const fn extension(self) -> &'static str {
         match self {
@@ -53,35 +53,35 @@ impl ShelfKind {
         }
     }
 
-    /// The user's folder: such as `$XDG_CONFIG_HOME/vramlab/themes`, or the same under `~/.config`.
+    /// The user's folder, such as `$XDG_CONFIG_HOME/vramlab/themes`, or the same under `~/.config`.
     pub fn user_folder(self, variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
         Some(config_folder(variable)?.join(self.folder()))
     }
 }
 
-/// Why a name gives nothing.
+/// Why a name has no content.
 #[derive(Debug, Error)]
 pub enum ShelfError {
     /// There is no such name.
     #[error("there is none of that name")]
     Unknown,
-    /// The user's file is not read.
+    /// The user's file can't be read.
     #[error(transparent)]
     File(#[from] FileError),
-    /// What is in it is not understood.
+    /// The content can't be parsed.
     #[error(transparent)]
     Malformed(#[from] TomlError),
 }
 
-/// Where a text is.
+/// Where a text comes from.
 #[derive(Clone, Debug)]
 enum TextPlace {
     Here(Cow<'static, str>),
-    /// In the user's folder; it is read when it is asked for.
+    /// From the user's folder; it is read when it is needed.
     File(PathBuf),
 }
 
-/// Named texts: built-in ones first, then the user's by name.
+/// Texts by name: first the built-in ones, then the user's in order of their names.
 #[derive(Clone, Debug)]
 pub struct Shelf {
     texts: Vec<(String, TextPlace)>,
@@ -89,13 +89,13 @@ pub struct Shelf {
 }
 
 impl Shelf {
-    /// The built-in texts and, over them, the `.toml` files in `folder`.
+    /// The built-in texts, and the `.toml` files in `folder`, which replace them.
     #[must_use]
     pub fn new(built_in: &[(&'static str, &'static str)], folder: Option<&Path>) -> Self {
         Self::of_files(built_in, folder, "toml")
     }
 
-    /// The built-in texts and, over them, the files in `folder` whose names end so.
+    /// The built-in texts, and the files in `folder` with this extension, which replace them.
     #[must_use]
     pub fn of_files(built_in: &[(&'static str, &'static str)], folder: Option<&Path>, extension: &str) -> Self {
         let here = |&(name, text): &(&str, &'static str)| (name.to_owned(), TextPlace::Here(text.into()));
@@ -140,7 +140,7 @@ impl Shelf {
         }
     }
 
-    /// Adds a text, or replaces the one of that name.
+    /// Adds a text, or replaces the one of this name.
     pub fn insert(&mut self, name: &str, text: &str) {
         self.put(name, TextPlace::Here(text.to_owned().into()));
     }
@@ -150,20 +150,20 @@ impl Shelf {
         self.texts.iter().map(|(name, _)| name.as_str())
     }
 
-    /// What of the user's folder has no name here, and why.
+    /// The files of the user's folder that were left out, and why.
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// The same, and what `read` doesn't understand of what is there.
+    /// The same, with the texts that `read` can't parse.
     pub fn warnings_of<T, E: Display>(&self, read: impl Fn(&str) -> Result<T, E>) -> Vec<String> {
         let own = self.names().filter(|name| self.is_users_own(name));
         let malformed = own.filter_map(|name| read(name).err()).map(|error| error.to_string());
         self.warnings.iter().cloned().chain(malformed).collect()
     }
 
-    /// Whether the user's folder has a file of that name.
+    /// Whether the user's folder has a file of this name.
     #[must_use]
     pub fn is_users_own(&self, name: &str) -> bool {
         matches!(self.place(name), Some(TextPlace::File(_)))
@@ -173,7 +173,7 @@ impl Shelf {
         self.texts.iter().find(|(known, _)| known == name).map(|(_, place)| place)
     }
 
-    /// The text of that name.
+    /// The text of this name.
     ///
     /// # Errors
     /// [`ShelfError::Unknown`], [`ShelfError::File`].
@@ -184,7 +184,7 @@ impl Shelf {
         })
     }
 
-    /// What the text of that name says.
+    /// The parsed text of this name.
     ///
     /// # Errors
     /// [`ShelfError`].

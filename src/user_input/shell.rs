@@ -1,8 +1,9 @@
-//! Words as a shell reads them.
+//! Words as a shell parses them.
 
 use super::safe::is_safe;
 
-/// One line that a shell reads as these words again. What no line may hold (a control character, a direction mark) becomes `?`.
+/// A line that a shell parses into these words. A character that no line may have (a control character, a direction
+/// mark) becomes `?`.
 #[must_use]
 pub fn command_line<W: AsRef<str>>(words: impl IntoIterator<Item = W>) -> String {
     let quoted: Vec<String> = words.into_iter().map(|word| quoted(word.as_ref())).collect();

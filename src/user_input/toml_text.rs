@@ -1,4 +1,4 @@
-//! TOML that a person wrote, and where in it something stands.
+//! TOML that a user wrote, with the place of everything in it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,7 +11,7 @@ use thiserror::Error;
 use super::file::{FileError, read_text};
 use super::near;
 
-/// Text that is no TOML, or says what can't be.
+/// An error in a TOML text: it can't be parsed, or its values are impossible.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("line {line}: {reason}")]
 pub struct TomlError {
@@ -33,14 +33,14 @@ impl TomlError {
         self.column
     }
 
-    /// What is wrong there.
+    /// What is wrong.
     #[must_use]
     pub fn reason(&self) -> &str {
         &self.reason
     }
 }
 
-/// A text, and the file that it is of.
+/// A text, and the file that it comes from.
 #[derive(Clone, Debug)]
 pub struct TomlText {
     text: Cow<'static, str>,
@@ -48,7 +48,7 @@ pub struct TomlText {
 }
 
 impl TomlText {
-    /// A text that is part of the program.
+    /// A built-in text.
     #[must_use]
     pub const fn built_in(text: Cow<'static, str>) -> Self {
         Self { text, file: None }
@@ -68,13 +68,13 @@ impl TomlText {
         &self.text
     }
 
-    /// The file that it is of.
+    /// The file that it comes from.
     #[must_use]
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
 
-    /// What it says.
+    /// Parses the text.
     ///
     /// # Errors
     /// [`TomlError`].
@@ -89,10 +89,10 @@ impl TomlText {
         })
     }
 
-    /// Of several tables of one name, the first of which begins at `start`, the one that an error is about: the text is wrong
-    /// from its end on.
+    /// Finds the table that an error is about, among several tables of one name, the first of which begins at `start`.
+    /// Parsing the text up to the end of that table gives the error; up to the end of an earlier table it does not.
     fn failing_table<T: DeserializeOwned>(&self, start: usize, message: &str) -> Option<usize> {
-        /// More are not looked through: each costs a reading of what stands before it.
+        /// More tables are not searched: each one means parsing the text up to its end.
         const MOST: usize = 200;
         let rest = self.text.get(start..).filter(|rest| rest.starts_with("[["))?;
         let heads = rest.match_indices("\n[").map(|(at, _)| start + at + 1).take(MOST);
@@ -107,8 +107,8 @@ impl TomlText {
         None
     }
 
-    /// Where the key or the value stands that an error names, in the table that begins at `start`: of a table whose kind decides
-    /// what it may hold only the beginning is known.
+    /// The offset of the key or value that an error names, in the table that begins at `start`. If a table's kind
+    /// decides which keys it may have, only the table's beginning is known.
     fn named(&self, start: usize, reason: &str) -> Option<usize> {
         let field = reason.split_once("unknown field `").map(|(_, rest)| (rest, false));
         let (rest, is_value) = field.or_else(|| Some((reason.split_once("unknown variant `")?.1, true)))?;
@@ -123,7 +123,7 @@ impl TomlText {
                 return Some(at + key.find(|c: char| !c.is_whitespace()).unwrap_or(0));
             }
             if let Some(within) = value.find(name).filter(|_| is_value) {
-                // The quote before it.
+                // The opening quote.
                 return Some(at + key.len() + within);
             }
             at += line.len();
@@ -131,13 +131,13 @@ impl TomlText {
         None
     }
 
-    /// The place of the first key, or head of a table such as `[sizes]`, of that name.
+    /// The place of the first key, or of the first table head such as `[sizes]`, with this name.
     #[must_use]
     pub fn place_of(&self, name: &str) -> Option<TextPosition> {
         self.nth_place_of(name, 0)
     }
 
-    /// The same of a later one: `[[layers]]` can stand there any number of times.
+    /// The same for a later one: `[[layers]]` can occur any number of times.
     #[must_use]
     pub fn nth_place_of(&self, name: &str, nth: usize) -> Option<TextPosition> {
         let is_named = |line: &str| line.split_once('=').map_or(line, |(key, _)| key).trim() == name;
@@ -145,8 +145,8 @@ impl TomlText {
         Some(TextPosition { file: self.file.clone(), line, column: 1 })
     }
 
-    /// Says what is wrong within the string that stands at `span`, at the byte at `within` of what it says. Where the string is
-    /// written with escapes, all of it is pointed at.
+    /// An error within the string at `span`, at the offset `within` of its value. If the string has escapes, the error
+    /// is placed at the string's beginning.
     #[must_use]
     pub fn malformed(&self, span: Range<usize>, within: usize, reason: impl Into<String>) -> TomlError {
         let written = self.text.get(span.clone()).unwrap_or_default();
@@ -161,7 +161,7 @@ impl TomlText {
         TomlError { line: place.line, column: place.column, reason: reason.into() }
     }
 
-    /// Where the byte at `offset` stands.
+    /// The place of the byte at `offset`.
     #[must_use]
     pub fn place(&self, offset: usize) -> TextPosition {
         let before = self.text.get(..offset).unwrap_or_default();
@@ -199,14 +199,14 @@ impl fmt::Display for TextPosition {
     }
 }
 
-/// The sentence without the names that Rust has for numbers.
+/// The sentence without Rust's names of number types.
 fn in_words(reason: &str) -> String {
     ["u8", "u16", "u32", "u64", "usize"]
         .iter()
         .fold(reason.to_owned(), |reason, kind| reason.replace(&format!("expected {kind}"), "expected a whole number"))
 }
 
-/// For a name that is none, the nearest of those that serde says there are.
+/// If a name does not exist: the most similar one of those that serde lists.
 fn meant(reason: &str) -> Option<String> {
     let (_, words) = reason.split_once("unknown field `").or_else(|| reason.split_once("unknown variant `"))?;
     let mut quoted = words.split('`').step_by(2);
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!((field.line(), field.column()), (8, 3), "{field}");
         let variant = wrong(format!("{first}[[shapes]]\nradius = 4\nkind = 'square'\n").leak());
         assert_eq!((variant.line(), variant.column()), (7, 8), "{variant}");
-        // What is missing stands nowhere.
+        // A missing key has no place.
         assert_eq!(wrong(format!("{first}[[shapes]]\nkind = 'circle'\n").leak()).line(), 5);
     }
 

@@ -1,11 +1,11 @@
-//! Why there is no such workload.
+//! Why a workload can't be loaded.
 
 use thiserror::Error;
 
 use vramlab_train::TrainError;
 use vramlab_user_input::{FileError, TomlError};
 
-/// Why there is no such workload.
+/// Why a workload can't be loaded.
 #[derive(Debug, Error)]
 pub enum CatalogError {
     /// No file has the name.
@@ -16,21 +16,21 @@ pub enum CatalogError {
         /// The names that exist.
         known: String,
     },
-    /// A file is not read.
+    /// A file can't be read.
     #[error(transparent)]
     File(#[from] FileError),
-    /// A file does not parse.
+    /// A file can't be parsed.
     #[error("the workload file {name}.toml is not understood ({reason}); correct or remove it")]
     Malformed {
         /// The file's name.
         name: String,
-        /// Where, and why.
+        /// The error, with its place.
         reason: TomlError,
     },
     /// The sizes make no model.
     #[error(transparent)]
     Sizes(#[from] TrainError),
-    /// The model and the data do not go together.
+    /// The model and the data don't fit together.
     #[error("{0}")]
     Data(String),
 }

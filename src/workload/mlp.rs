@@ -15,14 +15,14 @@ pub struct MlpSizes {
     pub inputs: Extent,
     /// Width of the hidden layers.
     pub width: Extent,
-    /// Linear layers, the head included.
+    /// Number of linear layers, with the head.
     pub depth: Repeats,
-    /// Classes.
+    /// Number of classes.
     pub classes: Extent,
 }
 
 impl MlpSizes {
-    /// Those of the workload `name`.
+    /// The sizes of the workload `name`.
     pub(super) fn of(name: &str, sizes: Sizes) -> Result<Self, CatalogError> {
         let checked = sizes.only(name, &[Size::Layers, Size::Width, Size::Seq, Size::Classes])?;
         Ok(Self {
@@ -37,7 +37,7 @@ impl MlpSizes {
 /// The workload of an MLP.
 ///
 /// # Errors
-/// [`TrainError::Workload`] for sizes of which no model can be made.
+/// [`TrainError::Workload`] for sizes that make no model.
 pub fn mlp(name: &str, sizes: MlpSizes) -> Result<Sequential, TrainError> {
     let linear = |outputs| LayerKind::Linear { outputs, bias: true };
     let unnamed = |kind| Layer { name: None, kind };

@@ -1,6 +1,6 @@
-//! Memory snapshots of any length, written the way Python's pickler writes them: nothing of them is kept.
+//! Memory snapshots of any length, written as Python's pickler writes them, without keeping them in memory.
 //!
-//! Included with `#[path]` by the tests and benchmarks that need one; nothing of it ships.
+//! Tests and benchmarks that need one include it with `#[path]`; it is not part of the program.
 #![allow(dead_code, missing_docs, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::cell::RefCell;
@@ -14,29 +14,29 @@ use vramlab::allocator::{
 };
 use vramlab::units::{Address, Bytes, StreamId};
 
-/// A snapshot of a training job: the same steps again and again, recorded from the first allocation on.
+/// A snapshot of a training job: equal steps, recorded from the first allocation on.
 #[derive(Clone, Copy, Debug)]
 pub struct Big {
-    /// Trace entries, at least; the last step is whole.
+    /// The least number of trace entries; the last step is complete.
     pub entries: u64,
-    /// Frames of every stack.
+    /// Number of frames of every stack.
     pub depth: usize,
-    /// Places of a step that take memory; each has a stack, and one more where it gives back.
+    /// Number of places in a step that allocate memory; each has a stack, and another one for freeing.
     pub places: usize,
 }
 
 impl Big {
-    /// 750 MB: what a day of debugging leaves behind.
+    /// 750 MB: as large as a day of debugging leaves behind.
     pub const FULL: Self = Self { entries: 2_360_000, depth: 70, places: 3000 };
 
-    /// The same shape in `entries` entries.
+    /// The same shape with `entries` entries.
     pub const fn of(entries: u64) -> Self {
         Self { entries, ..Self::FULL }
     }
 
-    /// Writes it; the number of its entries and of its bytes.
+    /// Writes the snapshot; returns the number of its entries and of its bytes.
     pub fn write(self, out: impl Write) -> io::Result<(u64, u64)> {
-        // The segments stand before the history that leads to them: all of it happens twice.
+        // The segments come before the history that leads to them, so everything is simulated twice.
         let mut end = Job::new(self);
         while end.entries < self.entries {
             end.step(|_, _, _| Ok(()))?;
@@ -76,7 +76,7 @@ impl Big {
     }
 }
 
-/// What the allocator tells.
+/// The events of the allocator.
 #[derive(Clone, Default)]
 struct Told(Rc<RefCell<Vec<TraceEvent>>>);
 
@@ -110,8 +110,8 @@ impl Job {
         self.chance >> 33
     }
 
-    /// A forward pass that keeps every fourth block, a backward pass that gives them back, and in the first step the state
-    /// that stays.
+    /// A forward pass that keeps every fourth block, and a backward pass that frees them. In the first step also the
+    /// state that stays.
     fn step(&mut self, mut write: impl FnMut(&TraceEvent, u64, usize) -> io::Result<()>) -> io::Result<()> {
         if self.state.is_empty() {
             for place in 0..self.big.places / 8 {
@@ -141,7 +141,7 @@ impl Job {
         Ok(())
     }
 
-    /// Some places ask for another size in each step, as batches of texts do.
+    /// Some places request another size in each step, as batches of texts do.
     fn size(&mut self, place: usize) -> u64 {
         let usual = 1 + (place as u64).wrapping_mul(2_654_435_761) % [2_000, 300_000, 6_000_000][place % 3];
         if place.is_multiple_of(16) { usual + self.random() % 100_000 } else { usual }
@@ -180,7 +180,7 @@ impl Job {
     }
 }
 
-/// The frames that were written, and the list of the last block that was given back.
+/// The frames that were written, and the list of the last freed block.
 #[derive(Default)]
 struct Frames {
     memos: HashMap<usize, u32>,
@@ -190,17 +190,17 @@ struct Frames {
 /// Opcodes as Python's C pickler writes them (protocol 4).
 struct Pickle<W> {
     out: W,
-    /// What comes into the frame under way.
+    /// The contents of the current frame.
     frame: Vec<u8>,
     written: u64,
     memoized: u32,
     texts: HashMap<&'static str, u32>,
-    /// Items since the last batch, of each list that is open; `None` where there is but one.
+    /// For each open list, the number of items since its last batch; `None` if there is only one.
     items: Vec<Option<u32>>,
 }
 
 impl<W: Write> Pickle<W> {
-    /// A frame is closed when it is as long as this.
+    /// A frame is closed when it has this length.
     const FRAME: usize = 64 << 10;
     const BATCH: u32 = 1000;
 
@@ -265,7 +265,7 @@ impl<W: Write> Pickle<W> {
         }
     }
 
-    /// A text that Python made anew.
+    /// A text that Python created anew.
     fn new_text(&mut self, text: &str) -> io::Result<u32> {
         let length = u8::try_from(text.len()).unwrap();
         self.put(&[&[0x8c, length], text.as_bytes()].concat())?;
@@ -285,14 +285,14 @@ impl<W: Write> Pickle<W> {
         }
     }
 
-    /// Opens a list of so many items; of how many, matters for one alone.
+    /// Opens a list of this many items; the number matters only for a list of one.
     fn open_list(&mut self, len: usize) -> io::Result<u32> {
         self.put(b"]")?;
         self.items.push((len != 1).then_some(0));
         self.memoize()
     }
 
-    /// The next value is an item of the list that was opened last.
+    /// Announces that the next value is an item of the innermost open list.
     fn item(&mut self) -> io::Result<()> {
         let Some(items) = self.items.last_mut().unwrap() else { return Ok(()) };
         let batch = match *items {
@@ -410,12 +410,12 @@ impl<W: Write> Pickle<W> {
         self.close_dict()
     }
 
-    /// A list of frames: the outer ones are those of the training loop, the inner ones those of a place.
+    /// A list of frames: the outer ones belong to the training loop, the inner ones to a place.
     fn stack(&mut self, stack: usize, depth: usize, frames: &mut Frames) -> io::Result<u32> {
         let list = self.open_list(depth)?;
         for level in 0..depth {
             self.item()?;
-            // Neighbouring places are called from the same layer, and outer frames are shared by most.
+            // Neighbouring places are called from the same layer, and most of them share outer frames.
             let shared = level * 12 / depth.max(1);
             self.frame(level * 50 + (stack >> shared) % 50, frames)?;
         }

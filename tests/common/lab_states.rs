@@ -1,4 +1,4 @@
-//! Pictures of a lab for tests of the screen: deterministic, made by the real model from a synthetic run.
+//! Pictures of a lab for tests of the screen: deterministic, computed by the real model from a synthetic run.
 #![allow(dead_code, missing_docs, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use vramlab::units::Bytes;
 
 use super::synthetic;
 
-/// What is trained, and where.
+/// The lab's description: what is trained, and where.
 pub fn about(kind: DeviceKind) -> About {
     let device = match kind {
         DeviceKind::Processor => "cpu · 2 cores",
@@ -36,7 +36,7 @@ pub fn about(kind: DeviceKind) -> About {
     }
 }
 
-/// The switches at the start: pinned batches, the rest as usual.
+/// The switches at the start: pinned batches, all others at their defaults.
 fn first_setup() -> Setup {
     Setup::new(Config { pinned: true, data: DataPath::Streamed, ..Config::new(16) })
 }
@@ -58,7 +58,7 @@ fn settings(kind: DeviceKind, in_force: &Setup, wanted: &Setup) -> EventKind {
     EventKind::Settings(Arc::new(session::settings(in_force, wanted, &scene)))
 }
 
-/// Events of a training run as an engine tells them: what runs, how the switches stand, and what it is doing.
+/// Events of a training run with an engine's reports: what runs, the switches' values, and what it is doing.
 pub fn told(kind: DeviceKind, events: Vec<Event>) -> Vec<Event> {
     let mut setup = first_setup();
     let mut names: Vec<Arc<str>> = Vec::new();
@@ -88,12 +88,12 @@ pub fn told(kind: DeviceKind, events: Vec<Event>) -> Vec<Event> {
     all
 }
 
-/// The whole synthetic run on such a device.
+/// The whole synthetic run on a device of this kind.
 pub fn run_on(kind: DeviceKind) -> Vec<Event> {
     told(kind, synthetic::training_run())
 }
 
-/// The picture of the end of a lab that runs here, whose view is `view`.
+/// The picture of a running lab with the view `view`.
 pub fn state_of(view: View, run: RunState) -> Picture {
     let extent = Extent { first: 0, end: view.position, steps: view.steps.finished, time: view.time, grows: true };
     Picture {
@@ -107,7 +107,7 @@ pub fn state_of(view: View, run: RunState) -> Picture {
     }
 }
 
-/// The same picture of a lab that does something else.
+/// The same picture with another run state.
 pub fn with_run(mut picture: Picture, run: RunState) -> Picture {
     Arc::make_mut(&mut picture.view).run = run.clone();
     Picture { run, ..picture }
@@ -166,14 +166,14 @@ pub fn out_of_memory() -> View {
     view_until(|event| matches!(event.kind, EventKind::Oom(_)))
 }
 
-/// The picture of a lab that went through the first of `events` and goes on: memory is shown at the peak of its last step.
+/// The picture of a lab after the first of `events` that goes on: memory is shown at the peak of its last step.
 pub fn going_on(lab: &mut Lab, events: &[Event]) -> Picture {
     let picture = state_of(lab.view(), RunState::Running);
     let marked = lab.last_peak().map(|peak| marked_at(events, peak, Moment::StepPeak, lab.last_profile().cloned()));
     Picture { marked, ..picture }
 }
 
-/// A mark behind so many of `events`.
+/// A mark after this many of `events`.
 pub fn marked_at(events: &[Event], position: u64, moment: Moment, step: Option<Arc<Profile>>) -> MarkedMoment {
     let mut then = Lab::new();
     events[..usize::try_from(position).unwrap()].iter().for_each(|event| then.apply(event));
@@ -184,7 +184,7 @@ pub fn running() -> Picture {
     going_on(&mut lab_until(DeviceKind::Processor, mid_forward(22)), &run_on(DeviceKind::Processor))
 }
 
-/// Paused, with a switch flipped that is not in force yet.
+/// A paused lab, with a flipped switch that is not in force yet.
 pub fn paused() -> Picture {
     let mut lab = lab_until(DeviceKind::Processor, mid_forward(12));
     let mut setup = first_setup();
@@ -201,7 +201,7 @@ pub fn starting() -> Picture {
     state_of(lab.view(), RunState::Starting)
 }
 
-/// What is known of the whole run, while the cursor looks back into step 12.
+/// A picture of the whole run whose cursor looks back into step 12.
 pub fn looking_back() -> Picture {
     let whole = finished();
     let step: Option<Arc<Profile>> =
@@ -217,7 +217,7 @@ pub fn looking_back() -> Picture {
     }
 }
 
-/// The same picture with a study of step `wanted`, as a screen that wants one has it.
+/// The same picture with a study of step `wanted`, for a screen that needs one.
 pub fn studied(picture: Picture, wanted: u64) -> Picture {
     let events = run_on(picture.view.about.kind);
     let begins = |event: &Event| matches!(event.kind, EventKind::StepBegin { step } if step == wanted);
@@ -244,14 +244,14 @@ pub fn pinned(picture: Picture, wanted: u64) -> Picture {
     Picture { pinned: Some(Arc::new(PinnedStep { view, step, study })), ..picture }
 }
 
-/// The same, of a recording.
+/// The same picture as a recording's.
 pub fn recorded() -> Picture {
     let live = looking_back();
     let extent = Extent { grows: false, ..live.extent };
     with_run(Picture { kind: SourceKind::Recording("gpt-char.vram".into()), extent, ..live }, RunState::Finished)
 }
 
-/// The same picture of the second of three runs of ranks that train together, of which one stands for two.
+/// The same picture as the second of three runs of ranks that train together; one of them represents two ranks.
 pub fn with_ranks(picture: Picture) -> Picture {
     let of = |ranks: &[u16], figures: [u64; 3]| {
         let [allocated, peak_allocated, peak_reserved] = figures.map(Bytes::mib);
@@ -280,7 +280,7 @@ pub fn with_ranks(picture: Picture) -> Picture {
     Picture { ranks, device: ShownDevice { place: 1, of: 3 }, ..edited(picture, about) }
 }
 
-/// What the driver of an H200 would say while `held` of it are the allocator's.
+/// The driver's reading on an H200 when `held` of its memory belongs to the allocator.
 pub fn reading(held: Bytes) -> Reading {
     let (used, total) = (held + Bytes::mib(532) + Bytes::mib(3_400), Bytes::mib(143_156));
     let own = held + Bytes::mib(532);
@@ -320,7 +320,7 @@ pub fn on_gpu() -> Picture {
     going_on(&mut lab, &run_on(DeviceKind::Gpu))
 }
 
-/// The same lab on a simulated card: its times are a model's, and it has no losses.
+/// The same lab on a simulated card: its times come from a model, and it has no losses.
 pub fn simulated() -> Picture {
     let mut lab = Lab::new();
     let mut stop = mid_forward(22);

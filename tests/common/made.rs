@@ -1,14 +1,14 @@
-//! Parts of pages that a program makes: compared with what they should be, or written anew.
+//! Parts of pages that a program generates: tests compare them, or write them anew.
 #![allow(clippy::unwrap_used, reason = "a test that can't be set up fails")]
 #![allow(dead_code, reason = "each test uses its part")]
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// Tests of one program may have parts of one page.
+/// A lock, because several tests of one program can write to the same page.
 static PAGES: Mutex<()> = Mutex::new(());
 
-/// Whether what is made is to be written rather than compared.
+/// Whether generated parts are written instead of compared.
 pub fn renews() -> bool {
     std::env::var_os("VRAMLAB_UPDATE").is_some()
 }
@@ -18,7 +18,7 @@ pub fn file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// What stands between `<!-- NAME -->` and `<!-- /NAME -->` of a page is `wanted`; `command` writes it.
+/// Asserts that the text between `<!-- NAME -->` and `<!-- /NAME -->` of a page is `wanted`; `command` writes it.
 pub fn assert_part(page: &str, name: &str, wanted: &str, command: &str) {
     let _alone = PAGES.lock().unwrap_or_else(PoisonError::into_inner);
     let path = file(page);

@@ -1,5 +1,5 @@
-//! How tests wait for what other threads and processes do: for as long as it takes on a machine that does much besides. And how
-//! long something took, without the time that the machine gave to others.
+//! How tests wait for other threads and processes: as long as a busy machine needs. And how long something took,
+//! without the time that the machine gave to others.
 #![allow(clippy::panic, reason = "what never comes fails a test")]
 #![allow(dead_code, reason = "each test uses its part")]
 
@@ -9,7 +9,7 @@ use std::future::Future;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Longer than anything takes that a test waits for, on any machine; nothing waits longer than it must.
+/// Longer than anything that a test waits for can take, on any machine; nothing waits longer than necessary.
 pub const PATIENCE: Duration = Duration::from_secs(300);
 /// Between two looks.
 pub const BEAT: Duration = Duration::from_millis(5);
@@ -31,29 +31,29 @@ pub fn find<T>(mut found: impl FnMut() -> Option<T>, told: impl FnOnce() -> Stri
     }
 }
 
-/// Looks until `holds`; fails with what `told` says of it after [`PATIENCE`].
+/// Looks until `holds` is true. After [`PATIENCE`] it fails with the message of `told`.
 pub fn wait(mut holds: impl FnMut() -> bool, told: impl FnOnce() -> String) {
     find(|| holds().then_some(()), told);
 }
 
-/// What `happens` comes to; `None` after [`PATIENCE`].
+/// The result of `happens`; `None` after [`PATIENCE`].
 pub fn in_time<T>(happens: impl Future<Output = T>) -> Option<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().ok()?;
     runtime.block_on(async { tokio::time::timeout(PATIENCE, happens).await }).ok()
 }
 
-/// Looks until the process, all of its threads, has been stopped by a signal.
+/// Looks until a signal has stopped the process, with all its threads.
 pub fn wait_until_stopped(process: u32) {
     let state = || {
         let told = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-        // Behind its name, which may hold anything.
+        // The state follows the name, which can contain anything.
         told.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
     };
     wait(|| state().is_none_or(|state| state == 'T'), || format!("process {process} to stop: {:?}", state()));
 }
 
-/// How long a process takes for something. The time that its threads were ready and had no processor is not counted, as far as the
-/// system tells: what else runs beside the tests makes nothing late.
+/// Measures how long a process takes for something. The time in which its threads were ready but had no processor is
+/// not counted, as far as the system reports it. So other programs beside the tests make nothing late.
 pub struct Stopwatch {
     process: u32,
     begun: Instant,
@@ -71,7 +71,7 @@ impl Stopwatch {
         watch
     }
 
-    /// What went by since it was started. A thread's last wait is known only if somebody looked before it ended.
+    /// The time since the start. A thread's last wait is known only if somebody looked before it ended.
     pub fn took(&mut self) -> Duration {
         self.look();
         let waited: u64 = self.waited.values().map(|[first, last]| last - first).sum();

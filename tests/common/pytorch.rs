@@ -1,8 +1,8 @@
-//! A Python with PyTorch, where there is one.
+//! Finds a Python with PyTorch, if there is one.
 
 use std::process::Command;
 
-/// A Python that imports PyTorch for CUDA: `VRAMLAB_TEST_PYTHON`, else `python3`. Said where there is none.
+/// A Python that can import PyTorch for CUDA: `VRAMLAB_TEST_PYTHON`, else `python3`. Prints a message if there is none.
 pub fn python() -> Option<String> {
     let python = std::env::var("VRAMLAB_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let asked = Command::new(&python).args(["-c", "import torch; print(torch.version.cuda)"]).output();
@@ -15,7 +15,7 @@ pub fn python() -> Option<String> {
     Some(python)
 }
 
-/// A Python whose PyTorch has torchrun: `VRAMLAB_TEST_PYTHON`, else `python3`. Said where there is none.
+/// A Python whose PyTorch has torchrun: `VRAMLAB_TEST_PYTHON`, else `python3`. Prints a message if there is none.
 pub fn torchrun() -> Option<String> {
     let python = std::env::var("VRAMLAB_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let found = Command::new(&python).args(["-c", "import torch.distributed.run"]).output();

@@ -1,6 +1,6 @@
-//! Synthetic event streams for tests and benchmarks: deterministic, valid, shaped like a training run.
+//! Synthetic event streams for tests and benchmarks: deterministic, valid, and shaped like a training run.
 //!
-//! Included with `#[path]` by the tests and benchmarks that need one; nothing of it ships.
+//! Tests and benchmarks that need one include it with `#[path]`; it is not part of the program.
 #![allow(dead_code, missing_docs, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::{BTreeMap, HashMap};
@@ -20,7 +20,7 @@ struct Segment {
     pool: PoolKind,
 }
 
-/// Writes events the way an engine does, on a best-fit allocator just good enough to place blocks plausibly.
+/// Writes events as an engine does, with a best-fit allocator that is just good enough to place blocks plausibly.
 #[derive(Debug, Default)]
 pub struct Source {
     pub events: Vec<Event>,
@@ -29,7 +29,7 @@ pub struct Source {
     segments: BTreeMap<u64, Segment>,
     /// Free gaps: start to size.
     gaps: BTreeMap<u64, u64>,
-    /// Blocks that somebody holds: start to size and requested size.
+    /// Blocks in use: start to size and requested size.
     blocks: BTreeMap<u64, (u64, u64)>,
     limit: Option<u64>,
     reserved: u64,
@@ -205,9 +205,9 @@ struct Setup {
     batch: u64,
 }
 
-/// A small transformer trained for 30 steps: parameters, the sawtooth of forward and backward, optimizer state born in
-/// the first step, a pinned copy each step, `amp` flipped before step 10, `empty_cache` before step 16, `ckpt` before step
-/// 20, and a batch too large (out of memory) at step 25.
+/// A small transformer, trained for 30 steps: parameters, the sawtooth of forward and backward, optimizer state created
+/// in the first step, a pinned copy each step, `amp` flipped before step 10, `empty_cache` before step 16, `ckpt`
+/// before step 20, and a batch that is too large (out of memory) at step 25.
 pub fn training_run() -> Vec<Event> {
     const LAYERS: u64 = 4;
     let mut source = Source::new(Some(Bytes::mib(400)));
@@ -250,7 +250,7 @@ pub fn training_run() -> Vec<Event> {
     source.events
 }
 
-/// One step; ends early when a request fails, everything of the step given back.
+/// One step. It ends early if a request fails; then everything of the step is freed.
 fn train_step(
     source: &mut Source,
     step: u64,
@@ -350,14 +350,14 @@ fn train_step(
     Some(())
 }
 
-/// `blocks` live blocks of 512 B to 4 KiB in 2 MiB segments, every 7th freed again so that holes lie between them.
+/// `blocks` live blocks of 512 B to 4 KiB in 2 MiB segments; every 7th is freed again, so that holes lie between them.
 pub fn crowded(blocks: usize) -> Vec<Event> {
     let mut source = Crowd::new();
     source.fill(blocks);
     source.events
 }
 
-/// [`crowded`], then `pairs` random frees each followed by an allocation into the hole.
+/// [`crowded`], then `pairs` random frees, each followed by an allocation into the hole.
 pub fn churn(blocks: usize, pairs: usize) -> (Vec<Event>, Vec<Event>) {
     let mut source = Crowd::new();
     source.fill(blocks);

@@ -1,11 +1,12 @@
-//! How far tests walk what has only a size: random cases, combinations of switches, families of models × what they are built with.
+//! How much of a large set tests cover: random cases, combinations of switches, families of models × how they are
+//! built.
 #![allow(clippy::panic, reason = "what nobody can mean fails a test")]
 
 use std::env;
 use std::io::{self, Write};
 use std::sync::Once;
 
-/// What plain `cargo test` leaves to `VRAMLAB_TEST=all cargo test`, which `.ci/run` calls.
+/// What plain `cargo test` leaves out, and `VRAMLAB_TEST=all cargo test` runs; `.ci/run` calls the latter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Thoroughness {
     /// Each value at least once.
@@ -15,7 +16,7 @@ pub enum Thoroughness {
 }
 
 impl Thoroughness {
-    /// What `VRAMLAB_TEST` asks for. That a part is walked is told beside the tests' names, once.
+    /// The choice in `VRAMLAB_TEST`. If only a part is covered, a message says so once, beside the tests' names.
     pub fn asked() -> Self {
         static TOLD: Once = Once::new();
         match env::var("VRAMLAB_TEST").as_deref() {
@@ -24,7 +25,7 @@ impl Thoroughness {
             other => panic!("VRAMLAB_TEST is `all` or `part`, not {other:?}"),
         }
         TOLD.call_once(|| {
-            // Past what keeps the output of tests that pass.
+            // Written past the capture of output, which hides what passing tests print.
             let _ = writeln!(
                 io::stderr(),
                 "a part of all cases is walked here; VRAMLAB_TEST=all cargo test walks all of them"
@@ -33,7 +34,7 @@ impl Thoroughness {
         Self::Part
     }
 
-    /// The size of a walk: `part` or `all` of it.
+    /// The size of a set: `part` or `all` of it.
     pub fn of<N>(self, part: N, all: N) -> N {
         match self {
             Self::Part => part,

@@ -1,4 +1,4 @@
-//! Trainers of the reference workloads, under the variants that PyTorch was measured with.
+//! Trainers of the reference workloads, in the variants that were measured with PyTorch.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that can't be set up fails")]
 #![allow(dead_code, reason = "each test uses its part")]
 
@@ -20,8 +20,8 @@ use vramlab::workload::{
     Sizes, VitSizes, bert, gpt, mlp, vit,
 };
 
-/// The workload `name` and its batch: a built-in one as it is in the catalog, so that a wrong number there is seen, else one that
-/// only tests have.
+/// The workload `name` and its batch. A built-in workload comes from the catalog, so that a wrong number there is
+/// found; others exist only in tests.
 pub fn workload(name: &str) -> (Box<dyn Workload>, usize) {
     let catalog = Catalog::with_user_workloads(None);
     if catalog.names().any(|known| known == name) {
@@ -79,7 +79,7 @@ pub fn workload(name: &str) -> (Box<dyn Workload>, usize) {
         "bert-med" => bert(2000, 256, 256, 3, 4, 8, 200),
         "bert-s128" => bert(30522, 512, 1024, 24, 16, 32, 128),
         "bert-s200" => bert(30522, 512, 1024, 24, 16, 6, 200),
-        // Rows of logits that kernels make up to whole tiles.
+        // Rows of logits that kernels extend to whole tiles.
         "llama-odd" => {
             let entry = catalog.entry("llama-mini").unwrap();
             let sizes = Sizes { vocab: Some(size(257)), ..Sizes::default() };
@@ -125,7 +125,7 @@ pub fn variant(name: &str, batch: usize) -> Config {
         "sgdwd" => (config.optimizer, config.hyper.weight_decay) = (OptimizerKind::Momentum, Some(0.1)),
         "zeroed" => config.zero_grad = ZeroGrad::Zeroed,
         "tf32" => config.tf32 = Tf32::On,
-        // The switches of recordings of the shortest loop.
+        // The switches of recordings made with the shortest loop.
         "math" => (config.amp, config.attention) = (Amp::Bf16, AttentionKernel::Math),
         "math32" => config.attention = AttentionKernel::Math,
         "efficient" => (config.amp, config.attention) = (Amp::Bf16, AttentionKernel::Efficient),
@@ -151,29 +151,29 @@ pub fn variant(name: &str, batch: usize) -> Config {
     config
 }
 
-/// With the arithmetic of a program that says nothing of it: convolutions may round to TensorFloat-32.
+/// The arithmetic of a program that does not set it: convolutions may round to TensorFloat-32.
 pub fn untold(config: Config) -> Config {
     Config { tf32: Tf32::Convolutions, ..config }
 }
 
-/// A trainer on the processor and the events it writes.
+/// A trainer on the processor, and the events that it writes.
 pub fn trainer(workload: Box<dyn Workload>, config: Config, library: Libraries) -> (Trainer, Rc<RefCell<Vec<Event>>>) {
     let device = CpuDevice::open(CpuOptions { memory: Some(Bytes::gib(2)), threads: Some(2) }).unwrap();
     on(Box::new(device), workload, config, library, LoopStyle::Accumulating)
 }
 
-/// A trainer on a simulated H200 and the events it writes.
+/// A trainer on a simulated H200, and the events that it writes.
 pub fn simulated(workload: Box<dyn Workload>, config: Config) -> (Trainer, Rc<RefCell<Vec<Event>>>) {
     on(Box::new(SimDevice::h200().unwrap()), workload, config, Libraries::HOPPER, LoopStyle::Accumulating)
 }
 
-/// The same in the shortest loop, which left PyTorch's default in force: convolutions in TF32.
+/// The same for the shortest loop, which kept PyTorch's default: convolutions in TF32.
 pub fn simulated_plain(workload: Box<dyn Workload>, mut config: Config) -> (Trainer, Rc<RefCell<Vec<Event>>>) {
     config.tf32 = Tf32::Convolutions;
     on(Box::new(SimDevice::h200().unwrap()), workload, config, Libraries::HOPPER, LoopStyle::Plain)
 }
 
-/// What the model makes of a trainer's events, of which it keeps none.
+/// Feeds a trainer's events to the model, and keeps none of them.
 #[derive(Default)]
 pub struct Model(pub Lab);
 
@@ -183,7 +183,7 @@ impl Observer for Model {
     }
 }
 
-/// Bytes allocated before the first step, and after forward, backward, optimizer and zero_grad of the last one.
+/// Allocated bytes before the first step, and after forward, backward, optimizer and zero_grad of the last step.
 pub fn boundaries(lab: &Lab) -> [Bytes; 5] {
     let boundaries = lab.boundaries();
     let after = |phase| boundaries.after(phase).unwrap();
@@ -192,7 +192,7 @@ pub fn boundaries(lab: &Lab) -> [Bytes; 5] {
     [before, after(forward), after(backward), after(optimizer), after(zero_grad)]
 }
 
-/// A trainer on `device` and the events it writes.
+/// A trainer on `device`, and the events that it writes.
 pub fn on(
     device: Box<dyn Device>,
     workload: Box<dyn Workload>,
@@ -206,7 +206,7 @@ pub fn on(
     (trainer, events)
 }
 
-/// The inference that a recording ran: `gpt-mini.inf_half`, `gpt2_inference_no_grad_half`.
+/// The inference of a recording: `gpt-mini.inf_half`, `gpt2_inference_no_grad_half`.
 pub fn inference_recording(name: &str) -> Option<(&str, InferencePlan)> {
     let (workload, mode) = name.split_once(".inf_").or_else(|| name.split_once("_inference_"))?;
     let (mode, half) = match mode {

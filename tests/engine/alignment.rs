@@ -1,9 +1,9 @@
 //! Our requests against PyTorch's: every allocation and every free of recorded runs, from the first parameter on.
 //!
-//! `tests/data/requests/*.txt.xz` hold what PyTorch 2.11 asked of its allocator on an H200 in three steps: `a SIZE [LINE]` for
-//! a request, with the Python line that made it where it differs from the one before, `f N` for the free of request
-//! number N. Frees between two requests are compared as a set: their order can't change what the allocator does next, and
-//! PyTorch's own comes from a hash table of pointers in places.
+//! `tests/data/requests/*.txt.xz` have the requests of PyTorch 2.11 to its allocator on an H200 in three steps.
+//! `a SIZE [LINE]` is a request, with the Python line that made it if that differs from the previous one. `f N` is the
+//! free of request number N. Frees between two requests are compared as a set: their order can't change what the
+//! allocator does next, and PyTorch's own order sometimes comes from a hash table of pointers.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
@@ -20,7 +20,7 @@ use vramlab::train::{Config, Context, Libraries, LoopStyle, Memory, Shape, Workl
 use vramlab::units::{Bytes, StreamId};
 use vramlab::workload::{Inference, InferencePlan};
 
-/// A request, and what was freed between it and the request before.
+/// A request, and what was freed between the previous request and this one.
 #[derive(Debug)]
 pub struct Request {
     freed: BTreeSet<usize>,
@@ -53,13 +53,13 @@ fn recorded_in(folder: &str, name: &str) -> Vec<Request> {
     requests
 }
 
-/// The text of an xz file of one block, as those of recordings are.
+/// The text of an xz file with one block, as the recordings are.
 ///
-/// Such a file names a dictionary of 8 MiB, which its reader clears for each of a thousand files: half of what comparing them took. None of
-/// them is longer than this one.
+/// Such a file names a dictionary of 8 MiB, which its reader clears for each of a thousand files: this took half of the
+/// time of the comparison. None of the files is longer than this dictionary.
 fn unpacked(path: &str) -> String {
     const DICTIONARY: u32 = 1 << 20;
-    // Behind the file's header stands the block's, which begins with its length: so many words, less one.
+    // The file's header is followed by the block's header, which begins with its length: the number of words, less one.
     const HEADER: usize = 12;
     let packed = std::fs::read(path).unwrap();
     let block = HEADER + 4 * (usize::from(packed[HEADER]) + 1);
@@ -96,24 +96,24 @@ pub fn made(events: &[Event]) -> Vec<Request> {
 }
 
 impl Request {
-    /// Bytes asked for.
+    /// Requested bytes.
     pub const fn size(&self) -> u64 {
         self.size
     }
 }
 
-/// Leaves the free of a request out; before which other it came, where it did.
+/// Removes the free of a request. Returns the index of the request before which it came, if it had one.
 pub fn without_free(requests: &mut [Request], number: usize) -> Option<usize> {
     requests.iter_mut().position(|request| request.freed.remove(&number))
 }
 
-/// The first request for a block that is called so, in what we asked for.
+/// The first of our requests for a block with this name.
 pub fn first_called(requests: &[Request], name: &str) -> Option<usize> {
     requests.iter().position(|request| request.by.ends_with(name))
 }
 
-/// What the allocator of an H200 says behind these requests, all of one stream: the peak of what is allocated, and of what is
-/// reserved. Before number `begun`, behind its frees, the cache is emptied and peaks begin.
+/// The statistics of an H200's allocator after these requests, all on one stream: the peaks of allocated and of
+/// reserved. Before request number `begun`, after its frees, the cache is emptied and the peaks are reset.
 pub fn peaks(requests: &[Request], begun: usize) -> [i64; 2] {
     let driver = SimulatedDriver::new(Bytes::gib(140), Bytes::ZERO);
     let mut allocator = CachingAllocator::new(driver, Settings::default(), ());
@@ -132,13 +132,13 @@ pub fn peaks(requests: &[Request], begun: usize) -> [i64; 2] {
     [statistics.allocated_bytes.all.peak, statistics.reserved_bytes.all.peak]
 }
 
-/// How many requests come before the first step.
+/// Number of requests before the first step.
 pub fn before_the_first_step(events: &[Event]) -> usize {
     let begun = events.iter().take_while(|event| !matches!(event.kind, EventKind::StepBegin { .. }));
     begun.filter(|event| matches!(event.kind, EventKind::Alloc { .. })).count()
 }
 
-/// The first difference, in words.
+/// The first difference, as text.
 pub fn difference(ours: &[Request], theirs: &[Request]) -> Option<String> {
     for (i, (our, their)) in ours.iter().zip(theirs).enumerate() {
         let who = |set: &BTreeSet<usize>, other: &BTreeSet<usize>, all: &[Request]| {
@@ -164,10 +164,11 @@ pub fn difference(ours: &[Request], theirs: &[Request]) -> Option<String> {
     (ours.len() != theirs.len()).then(|| format!("ours has {} requests, PyTorch's {}", ours.len(), theirs.len()))
 }
 
-/// A recorded program by its name: the model, the switches, and how many steps it has.
+/// A recorded program: the model, the switches, and the number of steps.
 pub type Program = (Box<dyn Workload>, Config, u64);
 
-/// Requests of a program on such a card, and what the allocator says in the end: allocated, its peak, the peak of reserved.
+/// The requests of a program on this card, and the allocator's statistics at the end: allocated, its peak, the peak of
+/// reserved.
 fn run((workload, config, steps): Program, device: SimDevice, libraries: Libraries) -> (Vec<Request>, [i64; 3]) {
     let (mut trainer, events) = crate::training::on(Box::new(device), workload, config, libraries, LoopStyle::Logging);
     for _ in 0..steps {
@@ -179,7 +180,8 @@ fn run((workload, config, steps): Program, device: SimDevice, libraries: Librari
     (made, [allocated.current, allocated.peak, reserved.peak])
 }
 
-/// Every recorded row of an H200: requests one by one from the first parameter on, and what the allocator says in the end.
+/// Checks every recorded row of an H200: requests one by one from the first parameter on, and the allocator's
+/// statistics at the end.
 pub fn rows_are_made(rows: &str, program: impl Fn(&str) -> Program) {
     let mut differences = Vec::new();
     for line in rows.lines() {
@@ -196,7 +198,7 @@ pub fn rows_are_made(rows: &str, program: impl Fn(&str) -> Program) {
     assert!(differences.is_empty(), "\n{}", differences.join("\n"));
 }
 
-/// Requests of recorded programs on a card with flash attention in the place of cuDNN's, one by one.
+/// Checks the requests of recorded programs one by one, on a card that uses flash attention instead of cuDNN's.
 pub fn requests_are_made_on_ada(names: &[&str], program: impl Fn(&str) -> Program) {
     let libraries = Libraries { compute_capability: 89, multiprocessors: 128, workspaces: true };
     for name in names {
@@ -230,7 +232,7 @@ fn check(workload: &str, variants: &[&str]) {
 }
 
 /// The first difference of a run on the simulated H200. `more.WORKLOAD.VARIANT` and `loop.WORKLOAD.VARIANT` are
-/// recordings of four steps of the shortest loop, the others of three steps of the loop that can accumulate.
+/// recordings of four steps of the shortest loop; the others are three steps of the loop that can accumulate.
 fn simulated_difference(folder: &str, name: &str) -> Option<String> {
     if let Some(plain) = name.strip_prefix("more.").or_else(|| name.strip_prefix("loop.")) {
         return plain_difference(folder, name, plain);
@@ -247,7 +249,7 @@ fn simulated_difference(folder: &str, name: &str) -> Option<String> {
     difference(&ours, &recorded_in(folder, name)).map(|difference| format!("{name}: {difference}"))
 }
 
-/// One forward pass.
+/// The first difference of one forward pass.
 fn inference_difference(folder: &str, name: &str, (workload, plan): (&str, InferencePlan)) -> Option<String> {
     let (model, batch) = crate::training::workload(workload);
     let config = crate::training::untold(Config::new(batch));
@@ -274,8 +276,8 @@ fn plain_difference(folder: &str, name: &str, plain: &str) -> Option<String> {
     difference(&ours, &recorded_in(folder, name)).map(|difference| format!("{name}: {difference}"))
 }
 
-/// Aligns recordings outside of the repository: `VRAMLAB_ALIGN="FOLDER NAME NAME …" cargo test --test engine alignment --
-/// --ignored --nocapture recordings_elsewhere`.
+/// Aligns recordings from outside the repository: `VRAMLAB_ALIGN="FOLDER NAME NAME …" cargo test --test engine
+/// alignment -- --ignored --nocapture recordings_elsewhere`.
 #[test]
 #[ignore = "needs VRAMLAB_ALIGN"]
 fn recordings_elsewhere() {
@@ -299,14 +301,15 @@ fn gpt_mini_asks_as_pytorch_does() {
     check("gpt-mini", &ALL);
 }
 
-/// Segments run again with graphs of their own; the first of the mlp is given data, and has no gradient to run again for.
+/// Segments are run again with graphs of their own. The first segment of the mlp gets data, which needs no gradient, so
+/// it does not run again.
 #[test]
 fn reentrant_checkpoints_ask_as_pytorch_does() {
     check("mlp-mini", &["ckptreentrant", "bf16ckptreentrant"]);
     check("gpt-mini", &["ckptreentrant", "bf16ckptreentrant"]);
 }
 
-/// The model's output is gone before backward.
+/// The model's output is dropped before backward.
 #[test]
 fn loops_that_keep_the_loss_alone_ask_as_pytorch_does() {
     check("mlp-mini", &["bare"]);
@@ -360,7 +363,7 @@ fn every_attention_kernel_asks_as_pytorch_does() {
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 
-/// On the simulated H200: where a whole step takes no time.
+/// Checks runs on the simulated H200, where a whole step takes no time.
 fn simulated(workload: &str, variants: &[&str]) {
     let folder = format!("{}/tests/data/requests", env!("CARGO_MANIFEST_DIR"));
     let names = variants.iter().map(|variant| format!("{workload}.{variant}"));
@@ -441,7 +444,7 @@ fn resnets_ask_as_pytorch_does() {
     check_simulated("resnet50", &["base", "bf16", "tf32", "ckpt"]);
 }
 
-/// Recorded on a card that is not there: `checkpoint()` around blocks 0, 2, 4 and so on.
+/// Recorded on the stand-in GPU: `checkpoint()` around blocks 0, 2, 4 and so on.
 #[test]
 fn every_second_block_checkpointed_asks_as_pytorch_does() {
     for workload in ["gpt-mini", "bert-mini", "vit-mini", "mlp-mini", "resnet-mini"] {
@@ -458,8 +461,8 @@ fn adversaries_ask_as_pytorch_does() {
     check_simulated("dcgan", &["base", "bf16"]);
 }
 
-/// `x + mlp(norm(x))` of a Llama of 64 channels and 128 within the MLP, forward and backward, once cuBLAS has its workspace. What
-/// PyTorch asked for is the modules' of transformers 5.17, recorded without a GPU.
+/// `x + mlp(norm(x))` of a Llama with 64 channels and 128 within the MLP, forward and backward, once cuBLAS has its
+/// workspace. PyTorch's requests are those of the modules of transformers 5.17, recorded without a GPU.
 #[test]
 fn a_root_mean_square_norm_and_a_gated_mlp_ask_for_what_pytorch_asks_for() {
     let device = CpuDevice::open(CpuOptions { memory: Some(Bytes::mib(256)), threads: Some(1) }).unwrap();

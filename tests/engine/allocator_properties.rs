@@ -1,6 +1,7 @@
-//! The allocator against a slow, obvious model of the same rules: plain vectors, linear searches, nothing shared.
+//! The allocator against a slow, obvious model of the same rules: plain vectors, linear searches, no shared code.
 //!
-//! Random programs (several streams, side streams, limits, changing settings) run on both; every event, every block
+//! Random programs (several streams, side streams, limits, changing settings) run on both. Every event, every block and
+//! the statistics must agree after each step.
 //! and the statistics must agree after each step.
 
 use proptest::prelude::*;
@@ -12,10 +13,10 @@ use vramlab::units::{Address, Bytes, MIB, StreamId};
 use crate::model::{Model, Row};
 use crate::thoroughness::Thoroughness;
 
-/// Device memory: small enough that programs run into its end.
+/// Device memory: so small that programs reach its end.
 const TOTAL: u64 = 600 * MIB;
 
-/// Ascending addresses; events are done up to a mark.
+/// Hands out ascending addresses; events up to a mark are done.
 #[derive(Default)]
 struct Device {
     used: u64,
@@ -73,7 +74,7 @@ impl SegmentSource for Device {
     }
 }
 
-/// One step of a program. Blocks are chosen by their place among the live ones.
+/// A step of a program. Blocks are chosen by their index among the live ones.
 #[derive(Clone, Debug)]
 enum Step {
     Malloc {
@@ -85,14 +86,14 @@ enum Step {
         block: usize,
         stream: u64,
     },
-    /// Events recorded so far are done.
+    /// Completes the events recorded so far.
     Complete,
     EmptyCache,
     Limit(Option<u64>),
     Settings(usize),
 }
 
-/// What programs switch between.
+/// The settings that programs switch between.
 const SETTINGS: [&str; 7] = [
     "",
     "expandable_segments:True",

@@ -1,6 +1,6 @@
-//! Every combination of switches that keys can reach trains, on the processor and on a simulated GPU, or runs out of memory:
-//! all pairs of values with each workload, and random combinations, 500 where all are walked: of each small model on the processor, and of
-//! each kind of model on a simulated GPU, where its sizes share them.
+//! Every combination of switches that keys can reach trains, on the processor and on a simulated GPU, or runs out of
+//! memory. Covered are all pairs of values with each workload, and random combinations: 500 if all are run, of each
+//! small model on the processor, and of each kind of model on a simulated GPU, where its sizes share them.
 
 use std::sync::Mutex;
 use std::thread;
@@ -12,15 +12,16 @@ use vramlab::workload::{Architecture, Catalog, Extent, Repeats, Sizes, WorkloadE
 
 use crate::thoroughness::Thoroughness;
 
-/// Blocks of a deep model: the first, the last, and two between them that are checkpointed or offloaded as all others would be.
+/// The blocks of a deep model that are kept: the first, the last, and two between them, which are checkpointed or
+/// offloaded as all others would be.
 const DEPTH: usize = 4;
 
-/// Random combinations behind the pairs.
+/// Number of random combinations after the pairs.
 fn random() -> usize {
     Thoroughness::asked().of(0, 500)
 }
 
-/// Runs `tried` for every workload that `wanted` names with its own of `combinations`, on all cores.
+/// Runs `tried` for every workload that `wanted` names, with its share of `combinations`, on all cores.
 fn each(
     wanted: impl Fn(&str) -> bool,
     combinations: impl Fn(&Catalog, &str) -> Vec<Combination> + Sync,
@@ -59,18 +60,19 @@ fn on_the_processor_every_combination_trains_and_what_moves_memory_changes_no_lo
         |name| name.ends_with("-mini"),
         |_, _| session::combinations(random(), 9),
         |mut spec, combinations| {
-            // Norms over a batch need one; the others train the same with few samples, sooner.
+            // Norms over a batch need more than one sample; the other models train the same way with few samples, in
+            // less time.
             if !["dcgan-mini", "resnet-mini"].contains(&&*spec.workload.name) {
                 spec.config.batch = spec.config.batch.min(2);
             }
-            // As narrow as gpt-mini and half as short, which takes a third of the time.
+            // As narrow as gpt-mini and half as long, which takes a third of the time.
             match &*spec.workload.name {
                 "varlen-mini" => (spec.sizes.layers, spec.sizes.width) = (Repeats::new(1), Extent::new(32)),
                 "cs336-mini" => (spec.sizes.seq, spec.sizes.width) = (Extent::new(16), Extent::new(32)),
                 "bert-mini" | "gpt-mini" | "llama-mini" | "lora-llama-mini" | "mixtral-mini" => {
                     spec.sizes.seq = Extent::new(16);
                 }
-                // As deep as they are, with half of the channels.
+                // All layers, with half of the channels.
                 "dcgan-mini" | "resnet-mini" => spec.sizes.width = Extent::new(4),
                 _ => {}
             }
@@ -81,7 +83,7 @@ fn on_the_processor_every_combination_trains_and_what_moves_memory_changes_no_lo
     );
 }
 
-/// `workload` with [`DEPTH`] blocks of a kind at most: what lies between is more of the same.
+/// `workload` with at most [`DEPTH`] blocks of a kind: blocks in between would be more of the same.
 fn shallow(workload: &WorkloadEntry) -> Sizes {
     let least = |blocks: Repeats| Repeats::new(blocks.get().min(DEPTH)).unwrap();
     let of_config = workload.config.is_some() && !workload.name.ends_with("-mini");
@@ -92,14 +94,14 @@ fn shallow(workload: &WorkloadEntry) -> Sizes {
     }
 }
 
-/// What workloads of one kind have in common: ops and switches. Their sizes and lengths differ.
+/// The properties that workloads of one kind share: ops and switches. Their sizes and lengths differ.
 fn kind(workload: &WorkloadEntry) -> (Architecture, Option<&str>, bool) {
     let of_config = workload.config.as_ref().map(|config| &*config.model_type);
     (workload.model, of_config, workload.lora.is_some())
 }
 
-/// Of `combinations` the pairs, and of the [`random`] behind them the part of this workload, which it has by its place among those of its
-/// kind.
+/// The pairs among `combinations`, and this workload's part of the [`random`] ones after them, by its index among the
+/// workloads of its kind.
 fn dealt(combinations: &[Combination], catalog: &Catalog, name: &str) -> Vec<Combination> {
     let own = catalog.entry(name).unwrap();
     let alike: Vec<&str> = catalog.names().filter(|other| kind(&catalog.entry(other).unwrap()) == kind(&own)).collect();
@@ -113,7 +115,7 @@ fn dealt(combinations: &[Combination], catalog: &Catalog, name: &str) -> Vec<Com
 fn on_a_simulated_gpu_every_combination_trains() {
     let all = session::combinations(random(), 3);
     let card = CardCatalog::with_user_cards(None).card("h200").unwrap();
-    // One has a third of its blocks, and a card on which those run out of memory at times.
+    // This card has a third of the memory, so that those blocks run out of memory at times.
     let small = Card { memory: Bytes(card.memory.get() / 3), ..card.clone() };
     each(
         |_| true,

@@ -1,5 +1,5 @@
-//! The model of Stanford's CS336: requests and figures beside the course's own code on a card that is not there, losses beside it on
-//! the processor.
+//! The model of Stanford's CS336: requests and figures compared with the course's own code on the stand-in GPU, losses
+//! compared with it on the processor.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ fn sizes(model: &str) -> (Cs336Sizes, usize) {
         "cs336-mini" => ([512, 64, 64, 2, 4, 128], 4),
         "cs336-odd" => ([1000, 48, 48, 3, 6, 200], 5),
         "cs336-mid" => ([10_000, 512, 256, 3, 4, 1024], 4),
-        // Those of the handout with two blocks each.
+        // The sizes of the handout, with two blocks each.
         "cs336-small-two" => ([10_000, 512, 768, 2, 12, 3072], 4),
         "cs336-xl-two" => ([10_000, 2048, 2560, 2, 32, 10_240], 4),
         other => panic!("no model {other}"),
@@ -30,8 +30,8 @@ fn workload(model: &str) -> Box<dyn Workload> {
     Box::new(Cs336::new(model, sizes(model).0, Data::Reference, 1).unwrap())
 }
 
-/// Every recorded row: requests one by one from the first parameter on, three steps or three forward passes, and what the
-/// allocator says in the end.
+/// Every recorded row: requests one by one from the first parameter on, three steps or three forward passes, and the
+/// allocator's statistics at the end.
 #[test]
 fn the_model_of_the_course_asks_as_its_code_does() {
     rows_are_made(include_str!("../data/cs336/rows.jsonl"), |name| {
@@ -74,7 +74,7 @@ fn the_model_of_the_course_learns_as_its_code_does() {
     }
 }
 
-/// What makes no model, or nothing to learn from, is said.
+/// Sizes that make no model, or leave nothing to learn, are reported.
 #[test]
 fn sizes_that_make_no_model_of_the_course_are_refused() {
     let (mini, _) = sizes("cs336-mini");

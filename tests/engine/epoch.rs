@@ -1,4 +1,4 @@
-//! Simulated epochs beside runs of every step.
+//! Simulated epochs, compared with runs of every step.
 
 use std::num::NonZero;
 
@@ -26,7 +26,7 @@ fn conditions(spec: &LabSpec) -> Conditions {
     conditions
 }
 
-/// The peaks of every step, and whether one failed, of a run by the engine.
+/// The peaks of every step of a run by the engine, and whether a step failed.
 fn run(spec: &LabSpec, steps: u64) -> (Vec<StepPeaks>, bool) {
     let mut run = Headless::start(spec.clone()).unwrap();
     let mut peaks = Vec::new();
@@ -78,8 +78,8 @@ fn an_epoch_fails_where_its_step_does_and_names_the_sample() {
     assert_eq!((batch.samples, batch.length, batch.longest), (4, 4096, Some(29)));
 }
 
-/// Long samples, whose blocks are large, and few lengths, so that most steps come again in another state of the small pool; under
-/// settings that change either pool, and with a cache that is given back now and then.
+/// Long samples, whose blocks are large, and few lengths, so that most steps are repeated in another state of the small
+/// pool. The settings change both pools, and the cache is emptied now and then.
 #[test]
 fn steps_that_come_again_do_what_they_did() {
     let samples: Vec<u32> = (0..160).map(|n| [700, 90, 1500, 330, 1501, 12][(n * n + n / 7) % 6]).collect();
@@ -106,7 +106,8 @@ fn steps_that_come_again_do_what_they_did() {
     }
 }
 
-/// Far below the threshold it is what the other settings come to, and just above them it is not.
+/// If reserved stays far below the threshold, the setting changes nothing; if the limit is just above what is reserved,
+/// it does.
 #[test]
 fn an_epoch_that_collects_garbage_comes_to_the_same_whoever_is_asked_beside_it() {
     let samples: Vec<u32> = (0..64).map(|n| n * 7919 % 509 + 1).collect();
@@ -131,8 +132,8 @@ fn an_epoch_that_collects_garbage_comes_to_the_same_whoever_is_asked_beside_it()
     assert_eq!(differ, 1, "garbage is collected below the tight limit alone");
 }
 
-/// A model of many layers, most of whose steps are told by those of one with fewer, with padding and without, with a length from which on
-/// another kernel runs, and settings that change what layers ask.
+/// A model of many layers, most of whose steps are derived from those of one with fewer layers: with and without
+/// padding, with a length from which on another kernel runs, and with settings that change what layers request.
 #[test]
 fn steps_of_fewer_layers_tell_those_of_all() {
     let samples: Vec<u32> = (0..400).map(|n| n * 7919 % 389 + 1).collect();

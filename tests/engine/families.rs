@@ -1,5 +1,5 @@
-//! Families of decoders, by the `config.json` of a mini of each: requests and figures beside transformers on a card that is not
-//! there, losses beside transformers on the processor.
+//! Families of decoders, by the `config.json` of a mini of each: requests and figures compared with transformers on the
+//! stand-in GPU, losses compared with transformers on the processor.
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
@@ -26,7 +26,7 @@ fn minis() -> BTreeMap<String, Value> {
     serde_json::from_str(include_str!("../data/families/minis.json")).unwrap()
 }
 
-/// A mini as a variant wants it.
+/// A mini in a variant.
 pub fn workload(name: &str) -> Box<dyn Workload> {
     let (mini, variant) = name.split_once('.').unwrap();
     let has = |word: &str| variant.contains(word);
@@ -49,7 +49,7 @@ pub fn workload(name: &str) -> Box<dyn Workload> {
     let quantization = (has("nf4") || nested).then_some(Quantization {
         nested,
         compute: if has("f32") { DType::F32 } else { DType::Bf16 },
-        // What the recordings of ranks that have whole models say.
+        // Taken from the recordings of ranks that have whole models.
         storage: (has("kbit") || has("u8")).then_some(if has("u8") { DType::U8 } else { weights }),
     });
     entry.lora =
@@ -58,13 +58,14 @@ pub fn workload(name: &str) -> Box<dyn Workload> {
     entry.workload(sizes, Data::Reference, 1).unwrap()
 }
 
-/// Every recorded row: requests one by one from the first parameter on, three steps, and what the allocator says in the end.
+/// Every recorded row: requests one by one from the first parameter on, three steps, and the allocator's statistics at
+/// the end.
 #[test]
 fn families_ask_as_those_of_transformers_do() {
     rows_are_made(include_str!("../data/families/rows.jsonl"), program);
 }
 
-/// A card with flash attention in the place of cuDNN's: requests one by one.
+/// A card with flash attention instead of cuDNN's: requests one by one.
 #[test]
 fn families_ask_an_ada_card_as_those_of_transformers_do() {
     let plain = ["phi3-mini.bf16w", "qwen2-mini.bf16w", "gemma3-window.bf16w"];
@@ -76,14 +77,14 @@ fn program(name: &str) -> (Box<dyn Workload>, Config, u64) {
     (workload(name), configured(name.split_once('.').unwrap().1, 4), 3)
 }
 
-/// The `config.json` of published models: as many values are trained as transformers counts.
+/// The `config.json` of published models: the number of trained values is the one that transformers counts.
 #[test]
 fn published_models_have_their_parameters() {
     let all: BTreeMap<String, Value> = serde_json::from_str(include_str!("../data/families/published.json")).unwrap();
     for (name, model) in all {
         let entry = WorkloadEntry::of_config(&name, serde_json::from_value(model["config"].clone()).unwrap());
         let workload = entry.workload(Sizes::default(), Data::Reference, 1).unwrap();
-        // More than the largest of them takes.
+        // More memory than the largest of them takes.
         let card = CardCatalog::with_user_cards(None).card("h200").unwrap();
         let device = Box::new(SimDevice::new(Card { memory: Bytes::gib(512), ..card }));
         let (trainer, _) = crate::training::on(device, workload, Config::new(1), Libraries::HOPPER, LoopStyle::Logging);
@@ -91,7 +92,7 @@ fn published_models_have_their_parameters() {
     }
 }
 
-/// What a `config.json` asks of a family in vain, and what it asks for rightly.
+/// Keys of a `config.json` that a family does not support, and keys that it does.
 #[test]
 fn a_key_of_another_family_is_named() {
     let build = |mini: &str, key: &str, value: Value| {
@@ -279,7 +280,7 @@ fn a_key_of_another_family_is_named() {
     assert_eq!(build("qwen2-mini", "layer_types", json!(["full_attention", "sliding_attention"])), Ok(()));
 }
 
-/// Whose embeddings of positions end, on a card with an error that says nothing of them.
+/// Models whose position embeddings end: on a card the error does not mention them.
 #[test]
 fn samples_are_no_longer_than_learned_positions() {
     let build_of = |mini: &str, seq: usize, data: Data| {
@@ -316,14 +317,14 @@ fn adapters_beside_experts_are_refused() {
         assert_eq!(build(mini, Targets::default()), Ok(()));
     }
     assert_eq!(build("qwen2moe-mini", Targets::of(Target::ALL)), Ok(()));
-    // Those of gpt-oss and GraniteMoE are no linear layers, which all of these leave out.
+    // The layers of gpt-oss and GraniteMoE are no linear layers, so all of these leave them out.
     assert_eq!(build("granitemoe-mini", Targets::of(Target::ALL)), Ok(()));
     assert_eq!(build("granitemoe-mini", Targets::of([Target::Query, Target::Down])), Err(words.to_owned()));
     assert_eq!(build("gptoss-mini", Targets::of(Target::ALL)), Ok(()));
     assert_eq!(build("gptoss-mini", Targets::of([Target::Query, Target::Down])), Err(words.to_owned()));
 }
 
-/// bitsandbytes and peft know `Conv1D`; they are not compared.
+/// bitsandbytes and peft support `Conv1D`; we do not compare it, so it is refused.
 #[test]
 fn conv1d_in_4_bits_or_with_dora_is_refused() {
     let build = |lora: Lora| {
@@ -340,7 +341,7 @@ fn conv1d_in_4_bits_or_with_dora_is_refused() {
     assert_eq!(build(plain), Ok(()));
 }
 
-/// What transformers makes of a file with a `text_config` is more than a language model, or nothing.
+/// What transformers builds from a file with a `text_config` is more than a language model, or nothing.
 #[test]
 fn a_vision_tower_that_is_not_there_is_refused() {
     let build = |config: &Value| {
@@ -374,7 +375,7 @@ fn a_vision_tower_that_is_not_there_is_refused() {
     assert_eq!(build(&config).err().unwrap(), format!("mine: {words}"));
 }
 
-/// Whoever does what a refusal says is not refused again.
+/// If a user does what a refusal says, the result is not refused again.
 #[test]
 fn the_advice_of_a_refused_family_leads_to_a_model() {
     let build = |config: &Value| {
@@ -403,7 +404,7 @@ fn the_advice_of_a_refused_family_leads_to_a_model() {
             assert_eq!(build(&inner), Ok(()), "{family}: {said}");
             continue;
         }
-        // It lists what there is, and the sizes of its text make one of these.
+        // The refusal lists what exists, and the sizes of its text make one of these.
         let known = said.rsplit_once(": ").unwrap().1;
         let nearest = known.split(", ").find(|known| *known == "qwen3").unwrap();
         inner["model_type"] = json!(nearest);
@@ -411,7 +412,7 @@ fn the_advice_of_a_refused_family_leads_to_a_model() {
     }
 }
 
-/// Weights of a tower that no image reaches: no gradient, no state of an optimizer.
+/// Weights of a tower that no image reaches have no gradient and no optimizer state.
 #[test]
 fn a_vision_tower_weighs_what_its_weights_do() {
     let after_a_step = |name: &str| {
@@ -428,7 +429,7 @@ fn a_vision_tower_weighs_what_its_weights_do() {
     assert_eq!(u64::try_from(all - alone).unwrap(), with - without + 512);
 }
 
-/// What dropout leaves out in a checkpoint's second run is what it left out in the first, and each step draws anew.
+/// In a checkpoint's second run, dropout drops the same values as in the first, and each step draws new ones.
 #[test]
 fn dropout_beside_checkpoints_is_the_same_dropout() {
     let losses = |name: &str, checkpointing| {
@@ -451,7 +452,7 @@ fn dropout_beside_checkpoints_is_the_same_dropout() {
     }
 }
 
-/// Six losses of Llama's mini on the processor, each so near to PyTorch's.
+/// Checks six losses of Llama's mini on the processor, each within `most` of PyTorch's.
 fn learns_as(variant: &str, lr: f64, most: f64, theirs: [f64; 6]) {
     let device = CpuDevice::open(CpuOptions { memory: Some(Bytes::gib(1)), threads: Some(2) }).unwrap();
     let mut config = configured(variant, 4);
@@ -468,14 +469,14 @@ fn learns_as(variant: &str, lr: f64, most: f64, theirs: [f64; 6]) {
     }
 }
 
-/// peft's DoRA, with weights in bf16 and under autocast: each op of PyTorch rounds, and some of ours are one kernel.
+/// peft's DoRA, with weights in bf16 and under autocast: every op of PyTorch rounds, but some of ours are one kernel.
 #[test]
 fn dora_in_16_bits_learns_as_that_of_peft() {
     learns_as("bf16wloraalldora", 0.02, 1e-2, [6.250_165, 6.253_321, 6.263_660, 6.272_082, 6.198_245, 6.186_800]);
     learns_as("bf16loraalldora", 0.02, 1e-2, [6.250_145, 6.253_762, 6.263_499, 6.273_397, 6.195_478, 6.190_632]);
 }
 
-/// Moments of large parameters in unified memory: the same arithmetic, and as much less in the allocator.
+/// Moments of large parameters in unified memory: the arithmetic is the same, and the allocator has less by their size.
 #[test]
 fn paged_moments_are_beside_the_allocator() {
     let device = || Box::new(CpuDevice::open(CpuOptions { memory: Some(Bytes::gib(1)), threads: Some(2) }).unwrap());
@@ -488,7 +489,7 @@ fn paged_moments_are_beside_the_allocator() {
     for _ in 0..4 {
         assert_eq!(plain.step().unwrap().loss, paged.step().unwrap().loss);
     }
-    // Both tables and the three matrices of both MLPs have 131,072 elements, and so many bytes in each moment.
+    // Both tables and the three matrices of both MLPs have 131,072 elements, and each moment has as many bytes.
     let moments = Bytes(8 * 2 * 131_072);
     let allocated = |trainer: &Trainer| trainer.statistics().allocated_bytes.all.current;
     assert_eq!(allocated(&plain) - allocated(&paged), i64::try_from(moments.get()).unwrap());
@@ -510,7 +511,7 @@ fn paged_moments_are_beside_the_allocator() {
     paged.step().unwrap();
 }
 
-/// The same with moments in f32: each step is that of `AdamW` but for the order of its rounding.
+/// The same with moments in f32: each step is that of `AdamW`, except for the order of rounding.
 #[test]
 fn paged_moments_in_f32_learn_as_adamw_does() {
     let losses = |variant: &str| {
@@ -526,20 +527,20 @@ fn paged_moments_in_f32_learn_as_adamw_does() {
     for (plain, paged) in plain.iter().zip(&paged) {
         assert!((plain - paged).abs() < 1e-4, "{paged} for {plain}");
     }
-    // The fifth step has the batch of the first.
+    // The fifth step has the same batch as the first.
     assert!(plain[4] < plain[0] - 0.1, "{plain:?}");
     assert_eq!((none, managed), (Bytes::ZERO, Bytes(8 * 8 * 131_072)));
 }
 
-/// What six steps of PyTorch came to: losses, and the weights behind them.
+/// The results of six steps of PyTorch: losses, and the weights afterwards.
 #[derive(serde::Deserialize)]
 struct Learned {
     losses: [f64; 6],
     weights: BTreeMap<String, Vec<f64>>,
 }
 
-/// Six steps of `torch.optim.Muon` of PyTorch 2.11 on the processor, with AdamW beside it, of weights in f32 and in bf16. Iterations in bf16
-/// round each product, so that steps are compared with how far they went.
+/// Six steps of `torch.optim.Muon` of PyTorch 2.11 on the processor, together with AdamW, of weights in f32 and in
+/// bf16. Iterations in bf16 round each product, so the differences are compared with how far the steps went.
 #[test]
 fn muon_learns_as_that_of_pytorch() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/optimizers/muon.json.xz");
@@ -573,14 +574,14 @@ fn muon_learns_as_that_of_pytorch() {
         for (parameter, theirs) in &theirs.weights {
             let length = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt();
             let (off, way) = (length(&after[parameter], theirs), length(&before[parameter], theirs));
-            // What gradients in bf16 differ in, an iteration that stretches small singular values makes more of.
+            // Differences of gradients in bf16 grow in an iteration that stretches small singular values.
             let most = if name.contains("bf16") { 0.1 } else { 0.01 };
             assert!(off <= most * way, "{name}: {parameter} is {:.2} % of its way off", 100.0 * off / way);
         }
     }
 }
 
-/// Two optimizers that are one switch: what has no place there is refused in a sentence.
+/// Two optimizers that are one switch: settings that don't fit it are refused with a sentence.
 #[test]
 fn muon_is_refused_where_it_is_not_there() {
     let trainer = |variant: &str, parallelism: Option<Parallelism>| {
@@ -607,7 +608,7 @@ fn muon_is_refused_where_it_is_not_there() {
     trainer("basemuon", None).unwrap();
 }
 
-/// Ranks that shard state have none in unified memory.
+/// Ranks that shard their state have none in unified memory.
 #[test]
 fn paged_moments_are_not_sharded() {
     let trainer = |parallelism| {
@@ -628,7 +629,8 @@ fn weights_in_fp16_learn_as_those_of_transformers_do() {
     learns_as("fp16weagersgd", 0.1, 1e-3, [6.250_158, 6.250_658, 6.257_731, 6.260_426, 6.055_974, 6.052_841]);
 }
 
-/// `GradScaler` unscales no gradients in fp16: those of adapters are in f32, and a fused optimizer unscales by itself.
+/// `GradScaler` does not unscale gradients in fp16; those of adapters are in f32, and a fused optimizer unscales by
+/// itself.
 #[test]
 fn the_scaler_refuses_gradients_in_fp16_as_pytorch_does() {
     let step = |variant: &str, form| {
@@ -644,7 +646,7 @@ fn the_scaler_refuses_gradients_in_fp16_as_pytorch_does() {
     assert_eq!(step("fp16wloraampfp16", OptimizerForm::Foreach), Ok(()));
 }
 
-/// Liger's op would leave it out.
+/// Liger's op would ignore it.
 #[test]
 fn the_fused_loss_of_a_head_with_a_bias_is_refused() {
     let config = Config { loss_head: LossHead::Fused, ..configured("bf16w", 4) };
@@ -655,7 +657,7 @@ fn the_fused_loss_of_a_head_with_a_bias_is_refused() {
     assert!(error.ends_with("the fused loss of a head with a bias is not there; choose another --loss"), "{error}");
 }
 
-/// Its norms need whole weights, which only those who don't shard them have.
+/// Its norms need whole weights, which only ranks that don't shard them have.
 #[test]
 fn dora_is_shared_but_not_sharded() {
     let trainer = |parallelism| {
@@ -674,7 +676,8 @@ fn dora_is_shared_but_not_sharded() {
     trainer(Parallelism::Ddp).unwrap().step().unwrap();
 }
 
-/// Stages in the middle of a pipeline are one run where their layers are of one kind: every sixth of Gemma 3 sees all positions.
+/// Stages in the middle of a pipeline are one run if their layers are of one kind: in Gemma 3 every sixth layer sees
+/// all positions.
 #[test]
 fn stages_of_one_kind_are_alike() {
     let alike = |layers: u64, ranks: usize| {
@@ -705,7 +708,8 @@ fn families_learn_as_those_of_transformers_do() {
         }
         let (mut trainer, _) =
             crate::training::on(Box::new(device), workload(&name), config, Libraries::PROCESSOR, LoopStyle::Logging);
-        // Blocks run again for two steps, and with reentrance for two: a wrong gradient of any way shows in the losses behind it.
+        // Blocks run again for two steps, and with reentrance for two: a wrong gradient in either way shows in the
+        // losses that follow.
         let ways = [Checkpointing::ALL, Checkpointing::Reentrant(NonZero::<usize>::MIN), Checkpointing::Off];
         for (checkpointing, theirs) in ways.into_iter().zip(theirs.chunks(2)) {
             trainer.configure(Config { checkpointing, ..config }).unwrap();
@@ -717,8 +721,8 @@ fn families_learn_as_those_of_transformers_do() {
     }
 }
 
-/// One-GPU rows of FMS acceleration's benchmarks (A100 80 GB, 4 × 4,096 tokens, checkpoints, bf16), in GiB: the peak of what is allocated where
-/// its kernels are not fused, and what rests behind a step. Its transformers was 4.45 to 4.48.
+/// One-GPU rows of FMS acceleration's benchmarks (A100 80 GB, 4 × 4,096 tokens, checkpoints, bf16), in GiB: the peak of
+/// allocated without fused kernels, and what stays allocated after a step. Its transformers was 4.45 to 4.48.
 #[test]
 fn published_peaks_are_met() {
     let mistral = json!({
@@ -734,10 +738,11 @@ fn published_peaks_are_met() {
     llama["model_type"] = json!("llama");
     llama["vocab_size"] = json!(128_256);
     llama["sliding_window"] = json!(null);
-    // Their QLoRA quantises magnitudes too, and leaves what is not quantised in bf16. Their losses of Llama are kernels of their own.
+    // Their QLoRA quantises the magnitudes too, and leaves other parameters in bf16. Their loss of Llama has its own
+    // kernels.
     let quantization = Some("nf4-double".parse().unwrap());
     let qlora = Lora { quantization, prepare: Preparation::Nothing, ..lora };
-    // Rows with Liger are under autocast, with kernels for norms, rotations and the loss, and dropout in adapters.
+    // Rows with Liger run under autocast, with kernels for norms, rotations and the loss, and with dropout in adapters.
     let plain = Config { checkpointing: Checkpointing::ALL, ..Config::new(4) };
     let kernels = Config { amp: Amp::Bf16, fuse: true, gates_as_written: true, loss_head: LossHead::FusedF32, ..plain };
     let dropout = Share::try_from(0.1).unwrap();

@@ -1,5 +1,5 @@
-//! What fits: PyTorch's own largest batches under limits, the front of switches, how a search is stopped and told, and
-//! formulas beside runs.
+//! What fits: PyTorch's own largest batches under limits, the best combinations of switches, how a search is stopped
+//! and reported, and formulas compared with runs.
 
 use std::process::Command;
 use std::sync::Mutex;
@@ -27,7 +27,7 @@ fn spec(workload: &str, limit: Option<Bytes>) -> LabSpec {
     LabSpec { device: DeviceChoice::Sim(Box::new(card)), limit: limit.map(MemoryLimit::Bytes), ..LabSpec::new(entry) }
 }
 
-/// With batches that stay on the device, as those of the measured runs did.
+/// A lab whose batches stay on the device, as in the measured runs.
 fn resident(spec: LabSpec) -> LabSpec {
     let data = Data::Reference;
     let config = Config { data: data.path(), ..spec.config };
@@ -39,7 +39,7 @@ fn largest(spec: &LabSpec, steps: u64) -> fit::Largest {
     fit::largest_batch(spec, steps, TERMS, &Control::new(&stop, &|_| {})).unwrap()
 }
 
-/// Largest batches that differ from PyTorch's, and what ours are.
+/// The largest batches that differ from PyTorch's, with ours.
 const OFF: &[(&str, u64, &str, usize)] = &[("resnet50", 4, r#"{"ckpt":"on"}"#, 91)];
 
 fn rows_of(workloads: &[&str]) {
@@ -72,7 +72,7 @@ fn rows_of(workloads: &[&str]) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The same answers as trying every number of cards, and every batch, one after another.
+/// The search gives the same answers as trying every number of cards and every batch, one after another.
 #[test]
 fn ranks_are_searched_to_the_edge() {
     let size = Some(Extent::nearest(128));
@@ -114,7 +114,7 @@ fn a_workspace_that_is_refused_gives_way_and_the_step_goes_on() {
     let mut asked = resident(spec("resnet50", Some(Bytes::gib(8))));
     asked.config.batch = 81;
     let mut run = Headless::start(asked).unwrap();
-    // As PyTorch counts it: the plan that was kept is refused, then the first of all of them, which is the same.
+    // As PyTorch counts it: first the kept plan is refused, then the first of all plans, which is the same.
     run.step().unwrap();
     let counted = (run.statistics().num_alloc_retries, run.statistics().num_ooms);
     assert_eq!(counted, (2, 2));
@@ -140,7 +140,7 @@ fn resnet50_at_its_edge_retries_as_often_as_pytorch() {
     assert_eq!(ours, (11, 0, 17_179_869_184, 16_954_681_344));
 }
 
-/// The guide says so (`lab/guide/fit.md`).
+/// The guide states this (`lab/guide/fit.md`).
 #[test]
 fn another_way_of_the_data_fits_another_batch() {
     assert_eq!(largest(&spec("resnet50", Some(Bytes::gib(16))), 4).batch, Some(190));
@@ -212,7 +212,8 @@ fn nothing_beats_what_is_on_the_front_of_a_workload() {
     is_front(&costs.tried);
 }
 
-/// What the guide and the table promise: a row has no switch that is worth less than 2 %, and what fits never drops out.
+/// The guide and the table promise this: a row has no switch that saves less than 2 %, and nothing that fits is
+/// dropped.
 #[test]
 fn every_switch_of_a_row_is_worth_it() {
     for (workload, card, limit) in [
@@ -232,7 +233,7 @@ fn every_switch_of_a_row_is_worth_it() {
                 let Some(known) = fewer.figures() else { continue };
                 let (peak, step) = (known.peak_reserved.get() * 100, known.step.0 * 100);
                 let as_good = peak <= figures.peak_reserved.get() * 102 && step <= figures.step.0 * 102;
-                // What makes it idle may itself have been dropped for something within 2 % of it.
+                // The combination that makes it useless may itself have been dropped for another one within 2 % of it.
                 let listed = fit::worthwhile(&costs.tried).iter().any(|kept| std::ptr::eq(*kept, fewer));
                 assert!(
                     !(as_good && listed),
@@ -245,7 +246,7 @@ fn every_switch_of_a_row_is_worth_it() {
     }
 }
 
-/// The articles' rule: fp16 on a T4, whose tensor cores know no bf16; bf16 or fp16 from Ampere on.
+/// The articles' rule: fp16 on a T4, whose tensor cores don't support bf16; bf16 or fp16 from Ampere on.
 #[test]
 fn the_card_decides_which_16_bits() {
     let cheapest = |card: &str| {
@@ -263,7 +264,7 @@ fn the_card_decides_which_16_bits() {
     assert_eq!(cheapest("rtx-3060-12g").as_deref(), Some("bf16"));
 }
 
-/// PyTorch's GPT-2 has 475 MiB of parameters: what draws its first values here is no part of it.
+/// PyTorch's GPT-2 has 475 MiB of parameters; the memory in which our first values are drawn does not count.
 #[test]
 fn a_model_that_fits_is_made_however_its_values_are_drawn() {
     let mut asked = spec("gpt2", Some(Bytes::gib(1)));
@@ -290,7 +291,8 @@ fn expandable_segments_are_tried_beside_what_is_set_and_not_where_they_are_on() 
     assert_eq!(tried("max_split_size_mb:64, expandable_segments : True"), [""; 0]);
 }
 
-/// Five times its 416 MiB under foreach: the fused optimizer, or one whose state waits on the host or has bytes, needs less.
+/// Five times its 416 MiB under foreach. The fused optimizer needs less, and so does one whose state is on the host or
+/// in bytes.
 #[test]
 fn where_no_batch_fits_other_ways_are_offered() {
     let stop = AtomicBool::new(false);
@@ -386,7 +388,7 @@ proptest! {
         prop_assert_eq!(run.trainer().parameter_count() as u64, model.weights().unwrap().all);
         prop_assert_eq!(held(Category::Parameter), estimate.bytes(MemoryTerm::Parameters));
         prop_assert_eq!(held(Category::OptimizerState), estimate.bytes(MemoryTerm::OptimizerState));
-        // Every block is rounded up to 512 bytes, and small ones are many.
+        // Every block is rounded up to 512 bytes, and there are many small ones.
         let place = Category::ALL.iter().position(|&category| category == Category::Activation).unwrap();
         let most = view.profiles.last.as_ref().unwrap().samples.iter().map(|s| s.by_category[place]).max().unwrap();
         let formula = estimate.bytes(MemoryTerm::Activations);

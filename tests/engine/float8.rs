@@ -1,5 +1,5 @@
-//! Decoders whose linear layers multiply in 8 bits, as torchao converts them: requests and figures beside transformers and torchao on a
-//! card that is not there, losses beside torchao on the processor.
+//! Decoders whose linear layers multiply in 8 bits, as torchao converts them: requests and figures compared with
+//! transformers and torchao on the stand-in GPU, losses compared with torchao on the processor.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ fn minis() -> BTreeMap<String, Value> {
     all
 }
 
-/// Samples of a batch, and their tokens.
+/// The number of samples of a batch, and their tokens.
 fn batch(name: &str) -> (usize, usize) {
     match name {
         "four" => (4, 64),
@@ -40,7 +40,7 @@ fn recipe(variant: &str) -> Float8Recipe {
     if variant.contains("rowwise") { Float8Recipe::Rowwise } else { Float8Recipe::Tensorwise }
 }
 
-/// A recorded program: its model, its batches, its switches, and how many steps it has.
+/// A recorded program: its model, its batches, its switches, and the number of steps.
 fn program(name: &str) -> (Box<dyn Workload>, Config, u64) {
     let [_, mini, size, variant] = name.splitn(4, '.').collect::<Vec<_>>()[..] else { panic!("no program {name}") };
     let has = |word: &str| variant.contains(word);
@@ -57,20 +57,21 @@ fn program(name: &str) -> (Box<dyn Workload>, Config, u64) {
     (entry.workload(sizes, Data::Reference, 1).unwrap(), config, 3)
 }
 
-/// Every recorded row: requests one by one from the first parameter on, three steps, and what the allocator says in the end.
+/// Every recorded row: requests one by one from the first parameter on, three steps, and the allocator's statistics at
+/// the end.
 #[test]
 fn converted_layers_ask_as_torchaos_do() {
     rows_are_made(include_str!("../data/float8/rows.jsonl"), program);
 }
 
-/// A card of the first generation with such products: requests one by one.
+/// A card of the first generation that has such products: requests one by one.
 #[test]
 fn converted_layers_ask_an_ada_card_as_torchaos_do() {
     let names = ["fp8.llama-mini.four.bf16w", "fp8.llama-mini.four.bf16", "fp8.qwen3-mini.two.bf16wckpt"];
     requests_are_made_on_ada(&names, program);
 }
 
-/// The same requests where bytes are computed: kernels reach nothing but live blocks.
+/// The same requests on a device that computes: kernels access only live blocks.
 #[test]
 fn the_processor_asks_for_converted_layers_as_the_simulated_card_does() {
     for name in ["fp8.llama-mini.four.base", "fp8.llama-mini.four.bf16ckpt", "fp8.llama-odd.four.bf16w"] {
@@ -85,7 +86,7 @@ fn the_processor_asks_for_converted_layers_as_the_simulated_card_does() {
     }
 }
 
-/// Losses of so many steps with the reference's weights, tokens and AdamW.
+/// Losses of `steps` steps with the reference's weights, tokens and AdamW.
 fn losses(name: &str, steps: usize, configure: impl Fn(&mut Config)) -> Vec<f64> {
     let device = CpuDevice::open(CpuOptions { memory: Some(Bytes::gib(1)), threads: Some(2) }).unwrap();
     let (workload, mut config, _) = program(name);
@@ -95,9 +96,10 @@ fn losses(name: &str, steps: usize, configure: impl Fn(&mut Config)) -> Vec<f64>
     (0..steps).map(|_| f64::from(trainer.step().unwrap().loss.unwrap())).collect()
 }
 
-/// Six steps beside torchao on the processor, whose products sum bytes and multiply by both inverse scales, as a card does. The first
-/// two losses say that forward and every gradient are the same. From there on AdamW has divided small gradients by themselves, and what
-/// lies between two of the few values of 8 bits goes either way: the third differs as it does between two ways to sum in PyTorch.
+/// Six steps, compared with torchao on the processor, whose products sum bytes and multiply by both inverse scales, as
+/// a card does. The first two losses show that forward and every gradient are the same. From then on AdamW has divided
+/// small gradients by themselves, and a value between two of the few 8-bit values can be rounded either way. So the
+/// third loss differs, as it does between two ways of summing in PyTorch.
 #[test]
 fn converted_layers_learn_as_torchaos_do() {
     let all: BTreeMap<String, [f64; 6]> = serde_json::from_str(include_str!("../data/float8/losses.json")).unwrap();
@@ -121,7 +123,8 @@ fn converted_layers_learn_as_torchaos_do() {
     }
 }
 
-/// What torch._scaled_mm refuses: a number of tokens that is no multiple of 16, in backward, and cards before Ada, in forward.
+/// `torch._scaled_mm` refuses a number of tokens that is no multiple of 16, in backward, and cards before Ada, in
+/// forward.
 #[test]
 fn what_has_no_such_product_is_a_sentence() {
     let fails = |name: &str, libraries: Libraries| {
@@ -140,7 +143,8 @@ fn what_has_no_such_product_is_a_sentence() {
     assert!(by_rows.contains("known here of compute capability 9.0, this card has 8.9; use --fp8 tens"), "{by_rows}");
 }
 
-/// It is a switch of every step: turned off, the next one asks as if it had never been on, but for the workspaces that stay.
+/// The switch applies to every step: once it is off, the next step makes the same requests as if it had never been on,
+/// except for the workspaces, which stay.
 #[test]
 fn it_can_be_turned_off_between_two_steps() {
     let (workload, config, _) = program("fp8.llama-mini.four.bf16w");

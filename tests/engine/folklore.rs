@@ -1,4 +1,4 @@
-//! Claims, measured on a simulated H200: each comes to its verdict, and what PyTorch 2.11 measured on the card is the same.
+//! Claims, measured on a simulated H200: each gets its verdict, and PyTorch 2.11 measured the same on the card.
 
 use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
@@ -13,7 +13,7 @@ use vramlab::workload::Catalog;
 
 use crate::patience::PATIENCE;
 
-/// What every built-in claim comes to on an H200.
+/// The verdict of every built-in claim on an H200.
 const VERDICTS: [(&str, Verdict); 55] = [
     ("amp-memory", Verdict::Depends),
     ("amp-speed", Verdict::Depends),
@@ -135,14 +135,14 @@ fn peak(workload: &str, variant: &str) -> f64 {
     of(&row(workload, variant), "peak_allocated")
 }
 
-/// The same quotient of the same whole bytes: nothing is allowed but the rounding of a float.
+/// The same quotient of the same whole bytes: only the rounding of a float is allowed.
 #[track_caller]
 fn same(claim: &str, name: &str, theirs: f64) {
     let ours = figure(claim, name);
     assert!((ours - theirs).abs() < 1e-9, "{claim}: {name} is {ours}, PyTorch's {theirs}");
 }
 
-/// Of convolution nets, whose bytes are near and not the same, and of times: so much of a whole.
+/// For convolution nets, whose bytes are near but not equal, and for times: equal within this share.
 #[track_caller]
 fn near(claim: &str, name: &str, theirs: f64, tolerance: f64) {
     let ours = figure(claim, name);
@@ -170,7 +170,7 @@ fn peaks_of_transformers_and_mlps_are_pytorchs_to_the_byte() {
         same("caching-waste", name, 1.0 - of(&row, "peak_allocated") / of(&row, "peak_reserved"));
     }
     let (math, fused) = (case("gpt2 bf16 attention math"), case("gpt2 bf16 attention flash"));
-    // These were recorded with another loop: its batches lie elsewhere.
+    // These were recorded with another loop, whose batches are placed differently.
     let kept = of(&math, "peak_allocated") / of(&fused, "peak_allocated") - 1.0;
     near("attention-softmax", "rows_1024", kept, 1e-3);
 }
@@ -207,8 +207,8 @@ fn what_pytorch_said_of_small_programs_is_what_they_come_to() {
     near("eval-memory", "no_grad", 1.0 - peak("no_grad") / peak("train"), 1e-3);
 }
 
-/// PyTorch's own program: a small tensor is there before, and dropped when the next one has been made.
-/// What PyTorch 2.11's allocator came to when it was asked by programs that do the same.
+/// PyTorch's own program: a small tensor exists before, and is dropped when the next one has been made. The expected
+/// figures are those of PyTorch 2.11's allocator, from programs that do the same.
 #[test]
 fn claims_about_programs_come_to_pytorchs_bytes() {
     for (claim, name, bytes) in [
@@ -285,13 +285,13 @@ fn times_and_convolution_nets_are_near_pytorchs() {
 fn what_does_not_fit_is_told_in_place_of_a_verdict() {
     let folklore = built_in();
     let measure = |bench: &Bench, name: &str| bench.measure(folklore.named(name).unwrap(), |_| true);
-    // Batches of the claim are what it is about: they are not divided.
+    // The claim is about its batches, so they are not divided.
     let BenchOutcome::Unfit { side, why } = measure(&bench("t4"), "power-of-two") else {
         panic!("22 GiB fit in no T4")
     };
     assert_eq!(side.as_deref(), Some("b31"));
     assert!(why.0.contains("does not fit"), "{why}");
-    // To run out of memory is an answer to this claim, but not in its first step.
+    // Running out of memory is an answer to this claim, but not in its first step.
     let BenchOutcome::Unfit { side: None, why } = measure(&bench("rtx-3060-12g"), "empty-cache-oom") else {
         panic!("no step")
     };
@@ -307,12 +307,13 @@ fn what_does_not_fit_is_told_in_place_of_a_verdict() {
     }) else {
         panic!("no driver counts the processor's memory")
     };
-    // What needs no training comes to the same everywhere: the allocator is.
+    // Programs without training give the same result on every device, because the allocator is the same.
     let BenchOutcome::Judged(judged) = measure(&processor, "delete-returns") else { panic!("1 GiB is there") };
     assert_eq!(judged.verdict, Verdict::False);
 }
 
-/// Sides shrink with the card, and all in the same way: nearly every claim has a verdict everywhere, and says what ran.
+/// Sides become smaller with the card, all in the same way: nearly every claim has a verdict everywhere, and says what
+/// ran.
 #[test]
 fn small_cards_have_verdicts_too() {
     for (card, without) in [
@@ -336,7 +337,7 @@ fn small_cards_have_verdicts_too() {
     }
 }
 
-/// The processor computes small models in the place of large ones, and its texts name those.
+/// The processor runs small models instead of large ones, and its texts name those.
 #[test]
 fn the_processor_gives_verdicts_by_small_models() {
     let processor = Bench { device: DeviceChoice::Cpu, workloads: Catalog::with_user_workloads(None) };
@@ -360,7 +361,7 @@ fn what_pytorch_measured_of_the_further_claims() {
     let facts = facts();
     let [base, ckpt] = ["resnet152_base", "resnet152_ckpt"].map(|row| of(&facts[row], "step_ms"));
     near("resnet152-speed", "kept", base / ckpt, 0.05);
-    // 5,656,514,048 and 5,656,730,112 bytes on the card: less under eval() there too.
+    // 5,656,514,048 and 5,656,730,112 bytes on the card: there, too, eval() takes less.
     let [train, eval] =
         ["train", "eval"].map(|mode| of(&case(&format!("resnet50 inference {mode}")), "peak_allocated"));
     same("batch-norm-eval", "extra", eval - train);
@@ -368,8 +369,8 @@ fn what_pytorch_measured_of_the_further_claims() {
     same("lazy-start", "after", mebibytes * 1_048_576.0);
 }
 
-/// Of the recorded ranks those in which NCCL's watchdog kept no bucket. With ZeRO-1 that was rank 1, whose share of the state is a little
-/// less than that of rank 0, which runs here; with FSDP blocks differ by where the driver put segments.
+/// The recorded ranks in which NCCL's watchdog kept no bucket. With ZeRO-1 this was rank 1, whose share of the state is
+/// a little smaller than that of rank 0, which runs here. With FSDP, blocks differ by where the driver placed segments.
 #[test]
 fn claims_about_ranks_come_to_what_pytorch_measured() {
     let text = std::fs::read_to_string("tests/data/pytorch-elsewhere.jsonl").unwrap();
@@ -433,7 +434,7 @@ fn what_is_said_of_claims_that_cant_be_run_here_is_what_pytorch_measured() {
             assert!(claim.found.contains(&figure), "{name}: {figure}: {}", claim.found);
         }
     }
-    // Asked for by name, one is shown without a run.
+    // A claim that is asked for by name is shown without a run.
     let told = String::from_utf8(vramlab(&["folklore", "compile-temporaries"]).stdout).unwrap();
     assert!(told.starts_with("Not measured here") && told.contains("compile-temporaries  depends  "), "{told}");
     let json: Value =
@@ -469,7 +470,7 @@ fn the_command_prints_a_table_json_and_a_page_and_refuses_what_is_no_claim() {
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     };
-    // Without a GPU claims about GPUs are measured on a simulated one.
+    // Without a GPU, claims about GPUs are measured on a simulated one.
     let table = printed(&["folklore", "randn-size", "to-cuda-lazy"]);
     assert!(table.starts_with("Folklore, measured on sim:h200, simulated\n"), "{table}");
     assert!(table.contains("2 claims: 2 false."), "{table}");
@@ -490,7 +491,7 @@ fn the_command_prints_a_table_json_and_a_page_and_refuses_what_is_no_claim() {
     assert!(error.contains("did you mean \"randn-size\""), "{error}");
 }
 
-/// What the guide shows as a claim of one's own is one, and comes to what it says.
+/// The guide's example of a user's own claim is valid, and gets its verdict.
 #[test]
 fn the_guides_example_is_a_claim() {
     let guide = include_str!("../../lab/guide/folklore.md");
@@ -506,7 +507,7 @@ fn the_guides_example_is_a_claim() {
     assert_eq!(judged.verdict, Verdict::False, "{}", judged.measured);
 }
 
-/// What `folklore` prints when it is interrupted `after` it listens.
+/// The output of `folklore` if it is interrupted this long `after` it has begun to listen.
 fn interrupted(after: Duration) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_vramlab"))
         .args(["folklore", "--device", "sim:h200"])
@@ -530,10 +531,11 @@ fn interrupted(after: Duration) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// Ctrl-C ends the measuring, and what was done until then is printed.
+/// Ctrl-C ends the measurement, and the results so far are printed.
 #[test]
 fn an_interrupt_leaves_what_was_done() {
-    // The thread is there a moment before the signal is its. On a busy machine nothing may be measured yet, of which no table is made.
+    // The thread exists a moment before the signal is directed to it. On a busy machine nothing may be measured by
+    // then, so there is no table.
     let mut after = Duration::from_millis(300);
     let (output, told, error) = loop {
         let output = interrupted(after);
@@ -549,7 +551,7 @@ fn an_interrupt_leaves_what_was_done() {
     assert!(error.contains(&format!("of {} claims were measured", VERDICTS.len())), "{error}");
 }
 
-/// The commands that a row tells train what its sides trained.
+/// The commands that a row shows train what its sides trained.
 #[test]
 fn the_commands_of_a_side_are_understood() {
     for claim in built_in().claims() {

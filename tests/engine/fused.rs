@@ -1,4 +1,4 @@
-//! Fused ops: the same training as the chains that they replace, in less memory.
+//! Fused ops: the same training as with the chains of ops that they replace, in less memory.
 
 use vramlab::train::{Amp, Checkpointing, Config, Libraries, Offload, OptimizerKind, Trainer};
 
@@ -81,7 +81,7 @@ fn first_step(name: &str, amp: Amp, fuse: bool) -> (f32, Vec<(String, Vec<f32>)>
     (loss, steps, trainer.statistics().allocated_bytes.all.peak)
 }
 
-/// Batch norm of few elements makes chaos of roundings in a few steps: the gradients of the first one are compared.
+/// Batch norm over few elements amplifies rounding within a few steps, so only the first step's gradients are compared.
 #[test]
 fn fused_images_have_eager_gradients() {
     for (name, amp, tolerance) in [
@@ -101,7 +101,7 @@ fn fused_images_have_eager_gradients() {
             let size = norm(&mut eager.iter().copied());
             assert!(error <= tolerance * size, "{name} {amp:?} {parameter}: {error} of {size}");
         }
-        // Weights and images are copied to the other layout: much of a model as small as these.
+        // Weights and images are copied to the other layout: in models as small as these, this is much.
         assert!(peak * 2 <= eager_peak * 3, "{name} {amp:?}: {peak} bytes are more than {eager_peak}");
     }
 }

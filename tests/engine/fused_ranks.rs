@@ -1,4 +1,5 @@
-//! Fused ops over several devices: ranks learn what they learn with the chains that those replace, in less memory, and share the same bytes.
+//! Fused ops on several devices: ranks learn what they learn with the chains that those replace, in less memory, and
+//! exchange the same bytes.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -18,7 +19,8 @@ fn of_four_blocks(name: &'static str) -> Box<dyn Workload> {
     entry.workload(Sizes { layers: Some(Repeats::nearest(4)), ..Sizes::default() }, Data::Reference, 1).unwrap()
 }
 
-/// Each rank's losses of six steps are as near to those of eager ranks as one device's are ("fused_training_loses_what_eager_training_does").
+/// Each rank's losses of six steps are as near to those of eager ranks as one device's are
+/// ("fused_training_loses_what_eager_training_does").
 fn fused_learns_as_eager(
     name: &str,
     model: impl Fn() -> Box<dyn Workload> + Copy + Send + 'static,
@@ -44,7 +46,7 @@ fn fused_ranks_learn_as_eager_ones_do() {
         for ranks in [2, 4] {
             let config = Config::new(8);
             fused_learns_as_eager("gpt-mini", || of_four_blocks("gpt-mini"), way, ranks, config);
-            // Two heads of keys are no four.
+            // Two heads of keys can't be split over four ranks.
             if way != Parallelism::Tensor || ranks == 2 {
                 fused_learns_as_eager("llama-mini", || of_four_blocks("llama-mini"), way, ranks, config);
             }
@@ -52,7 +54,7 @@ fn fused_ranks_learn_as_eager_ones_do() {
     }
 }
 
-/// What `--fuse` selects beside the ops on a command line, blocks that run again, several micro-batches.
+/// What `--fuse` selects on a command line, blocks that run again, several micro-batches.
 #[test]
 fn fused_ranks_learn_as_eager_ones_do_under_other_switches() {
     let plain = Config::new(8);
@@ -75,8 +77,8 @@ fn fused_ranks_learn_as_eager_ones_do_under_other_switches() {
     }
 }
 
-/// Models without blocks, whose weights lie otherwise in fused convolutions, and norms behind sums. Batch norm of few elements makes chaos
-/// of roundings: its first losses are compared.
+/// Models without blocks, whose weights have another layout in fused convolutions, and norms after sums. Batch norm
+/// over few elements amplifies rounding, so only its first losses are compared.
 #[test]
 fn fused_ranks_of_other_models_learn_as_eager_ones_do() {
     let config = Config { optimizer: OptimizerKind::Momentum, ..Config::new(8) };
@@ -101,7 +103,7 @@ fn fused_ranks_of_other_models_learn_as_eager_ones_do() {
     }
 }
 
-/// Parts of decoders of transformers: sums of experts and norms behind projections.
+/// Parts of decoders of transformers: sums of experts, and norms after projections.
 #[test]
 fn fused_parts_of_decoders_learn_as_eager_ones_do() {
     let config = Config { optimizer: OptimizerKind::Momentum, ..Config::new(4) };
@@ -118,7 +120,7 @@ fn fused_parts_of_decoders_learn_as_eager_ones_do() {
     }
 }
 
-/// The peak of a rank, and bytes that it asked for because ranks share: three steps on a simulated card.
+/// The peak of a rank, and the bytes that it requested because ranks share work: three steps on a simulated card.
 fn peak_and_shared(model: Box<dyn Workload>, way: Parallelism, rank: usize, config: Config) -> [i64; 2] {
     let events: Rc<RefCell<Vec<Event>>> = Rc::default();
     let mut trainer = of_model(model, LoopStyle::Logging, way, [rank, 2], config, Box::new(Rc::clone(&events)));
@@ -136,7 +138,7 @@ fn peak_and_shared(model: Box<dyn Workload>, way: Parallelism, rank: usize, conf
     [trainer.statistics().allocated_bytes.all.peak, i64::try_from(shared).unwrap()]
 }
 
-/// Logits of a head that ranks have in odd parts lie side by side, without the room that one device's have between rows.
+/// Logits of a head that is split unevenly lie side by side, without the room that one device leaves between rows.
 #[test]
 fn fused_parts_of_an_odd_head_are_gathered() {
     let entry = Catalog::with_user_workloads(None).entry("llama-mini").unwrap();
@@ -147,7 +149,8 @@ fn fused_parts_of_an_odd_head_are_gathered() {
     assert!(fused_peak <= peak, "{fused_peak} bytes are more than {peak}");
 }
 
-/// Buckets, gathered parameters and what stages receive are those of eager ranks, also in 16 bits, where ops hand 16-bit copies on.
+/// Buckets, gathered parameters and what stages receive are those of eager ranks, also in 16 bits, where ops pass
+/// 16-bit copies on.
 #[test]
 fn fused_ranks_share_what_eager_ones_do_and_need_no_more() {
     for name in ["gpt-mini", "llama-mini", "bert-mini"] {
@@ -162,11 +165,11 @@ fn fused_ranks_share_what_eager_ones_do_and_need_no_more() {
                     let ([peak, shared], [fused_peak, fused_shared]) =
                         (of(config), of(Config { fuse: true, ..config }));
                     let run = format!("{name} {way} {amp:?} rank {rank}");
-                    // The gradient of an MLP's first matrix comes out of its product in f32, where several micro-batches have their
-                    // activations.
+                    // The gradient of an MLP's first matrix comes out of its product in f32; with several micro-batches
+                    // it does so while the activations are alive.
                     let wider = if amp == Amp::Bf16 { 32 * 128 * 2 } else { 0 };
                     assert!(fused_peak <= peak + wider, "{run}: {fused_peak} bytes are more than {peak}");
-                    // Sums of parts are made where the parts lie.
+                    // Sums of parts are made where the parts are.
                     let same = if way == Parallelism::Tensor { fused_shared <= shared } else { fused_shared == shared };
                     assert!(same, "{run}: {fused_shared} bytes are shared for {shared}");
                 }

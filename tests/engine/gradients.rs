@@ -62,7 +62,7 @@ fn one(cx: &Context, dtype: DType) -> Tensor {
     tensor(cx, &[], dtype, &[1.0])
 }
 
-/// Cross-entropy against fixed targets makes a scalar of any output.
+/// Cross-entropy against fixed targets turns any output into a scalar.
 fn loss(cx: &mut Context, output: &Tensor) -> OpResult<Tensor> {
     let (rows, cols) = (output.numel() / output.shape().last(), output.shape().last());
     #[expect(clippy::cast_precision_loss, reason = "small")]
@@ -241,7 +241,7 @@ fn layer_norm_in_all_three_arguments() {
 #[test]
 fn sums_broadcast_and_repeated() {
     check(&[&[2, 3, 4], &[3, 4]], &|cx, p| cx.add(&p[0], &p[1]));
-    // A tensor used twice collects both gradients, a parameter used twice too.
+    // A tensor that is used twice collects both gradients, and so does a parameter.
     check(&[&[3, 4]], &|cx, p| {
         let twice = cx.add(&p[0], &p[0])?;
         let activated = cx.gelu(&twice, true)?;
@@ -250,7 +250,7 @@ fn sums_broadcast_and_repeated() {
     check(&[&[3, 5]], &|cx, p| cx.scale(&p[0], -1.75, "scaled"));
 }
 
-/// What DoRA scales: quotients by constants, differences with them, products of each row with a vector, factors less 1.
+/// What DoRA scales: quotients by constants, differences from them, products of each row with a vector, factors less 1.
 #[test]
 fn outputs_scaled_column_by_column() {
     fn constant(cx: &Context) -> Tensor {
@@ -394,13 +394,13 @@ fn eager_attention_has_the_gradients_of_its_formula() {
     }
 }
 
-/// Four heads of queries over two of keys or over as many, and a logit more for each.
+/// Four heads of queries over two of keys or over as many, with one more logit for each.
 #[test]
 fn attention_with_sinks_has_the_gradients_of_its_formula() {
     for kv in [2, 4] {
         let of_keys: &[usize] = &[2, 5, 4 * kv];
         check(&[&[2, 5, 16], of_keys, of_keys, &[4]], &move |cx, p| {
-            // Products leave the gradient of keys element by element of a head.
+            // Products leave the gradient of keys in the order of a head's elements.
             let k = cx.scale(&p[1], 1.0, "keys")?;
             let [q, k, v] = [&p[0], &k, &p[2]].map(|part| cx.by_head_size(part, 4));
             let shape = MaskShape { batch: 2, rows: 5, window: Some(3), padding: false };
@@ -411,7 +411,7 @@ fn attention_with_sinks_has_the_gradients_of_its_formula() {
     }
 }
 
-/// A sink that nothing goes to leaves attention as it is.
+/// A sink with no weight leaves attention unchanged.
 #[test]
 fn sinks_take_their_share_of_the_weights() {
     let mut cx = context();
@@ -430,14 +430,14 @@ fn sinks_take_their_share_of_the_weights() {
     for (ours, theirs) in none.iter().zip(&plain) {
         assert!((ours - theirs).abs() < 1e-12, "{ours} for {theirs}");
     }
-    // The first row of the second head: one score, and the sink.
+    // The first row of the second head has one score and the sink.
     let [q, k] = [1, 2].map(|seed| values(seed, 12));
     let score = 0.5 * (q[2] * k[2] + q[3] * k[3]);
     let share = score.exp() / (score.exp() + 2.0_f64.exp());
     assert!((some[2] - share * plain[2]).abs() < 1e-12 && (some[0] - plain[0]).abs() < 1e-12);
 }
 
-/// Two of six experts for each row, of the two of three groups that weigh most.
+/// Two of six experts for each row, from the two of three groups with the largest weights.
 #[test]
 fn experts_in_groups_have_the_gradients_of_their_formula() {
     let rule = RouterRule { chosen: 2, normalises: true, narrows: false, widens: false, of_chosen: false };
@@ -614,7 +614,7 @@ fn gated_rows_have_the_gradients_of_their_formula() {
     });
 }
 
-/// Frequencies as the rotary embedding of heads of `size` has them.
+/// Frequencies of the rotary embedding of heads of `size`.
 fn rotary_tables(
     cx: &mut Context,
     tokens: &Tensor,
@@ -781,7 +781,7 @@ fn norms_of_heads_have_the_gradients_of_their_formula() {
     });
 }
 
-/// Op for op, and by matrix products, attention leaves out the same weights.
+/// Computed op by op or by matrix products, attention drops the same weights.
 #[test]
 fn eager_attention_leaves_out_what_others_do() {
     let shapes: [&[usize]; 3] = [&[2, 9, 16], &[2, 9, 8], &[2, 9, 8]];

@@ -1,5 +1,5 @@
-//! The real program takes no more of the machine's memory than its limit and a stated margin, and no more than there is:
-//! what goes beyond is refused with a sentence.
+//! The real program takes no more of the machine's memory than its limit and a stated margin, and no more than there
+//! is. A request beyond that is refused with a sentence.
 
 use std::fs;
 use std::process::{Child, Command, Output, Stdio};
@@ -17,12 +17,12 @@ use vramlab::workload::Catalog;
 
 const MIB: u64 = 1 << 20;
 
-/// What the guide promises that the process takes beside its limit.
+/// The margin that the guide promises: what the process takes in addition to its limit.
 fn margin() -> u64 {
     (256 + 4 * std::thread::available_parallelism().map_or(1, usize::from) as u64) * MIB
 }
 
-/// The program, with at most so many KiB of address space.
+/// The program, with at most this many KiB of address space.
 fn program(arguments: &[&str], address_space: Option<u64>) -> Command {
     let limit = address_space.map_or_else(|| "unlimited".to_owned(), |bytes| (bytes / 1024).to_string());
     let mut command = Command::new("sh");
@@ -31,7 +31,7 @@ fn program(arguments: &[&str], address_space: Option<u64>) -> Command {
         .args(arguments)
         .env_remove("PYTORCH_CUDA_ALLOC_CONF")
         .env_remove("PYTORCH_ALLOC_CONF")
-        // A backtrace reads the program's debugging information.
+        // A backtrace reads the program's debug information, which takes memory.
         .env_remove("RUST_BACKTRACE")
         .env_remove("RUST_LIB_BACKTRACE")
         .env("XDG_CONFIG_HOME", "/nonexistent")
@@ -41,20 +41,20 @@ fn program(arguments: &[&str], address_space: Option<u64>) -> Command {
     command
 }
 
-/// What the kernel tells of a process, in bytes.
+/// A figure of the kernel about a process, in bytes.
 fn told(child: &Child, field: &str) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{}/status", child.id())).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(field))?;
     line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
-/// Runs to the end; its output, and the most that was resident: the kernel keeps that, so that nothing between two looks is
-/// missed.
+/// Runs the program to its end. Returns its output and its largest resident size: the kernel keeps the maximum, so
+/// nothing between two looks is missed.
 fn run(arguments: &[&str], address_space: Option<u64>) -> (Output, u64) {
     watch(arguments, address_space, "VmHWM:")
 }
 
-/// Runs to the end; its output, and the most that was ever told of it.
+/// Runs the program to its end. Returns its output and the largest value of a figure.
 fn watch(arguments: &[&str], address_space: Option<u64>, field: &str) -> (Output, u64) {
     let mut child = program(arguments, address_space).spawn().unwrap();
     let mut most = told(&child, field).unwrap_or(0);
@@ -73,7 +73,8 @@ const TRAINS: &str = "";
 const HOST: &str = "out of host memory: ";
 const DEVICE: &str = "out of memory: ";
 
-/// It fails with these words, or trains where there are none; either way it takes no more than the limit and the margin.
+/// The program fails with these words, or trains if there are none. In both cases it takes no more than the limit and
+/// the margin.
 fn stays_within(limit_mib: u64, arguments: &[&str], says: &str) {
     let limit = format!("{limit_mib}MiB");
     let arguments = [&["run"], arguments, &["--device", "cpu", "--limit", &limit]].concat();
@@ -143,8 +144,8 @@ fn a_run_keeps_nothing_of_its_steps() {
         assert!(output.status.success(), "{}", words(&output));
         held
     };
-    // The history keeps some two thousand columns of every power of two of steps: 70,000 steps add three of those, far fewer
-    // bytes than ten a step.
+    // The history keeps some two thousand columns for every power of two of steps. 70,000 steps add three of those,
+    // which is far less than ten bytes a step.
     let (short, long) = (held("10000"), held("80000"));
     assert!(long <= short + 70_000 * 10, "{short} bytes after 10000 steps, {long} after 80000");
 }
@@ -180,7 +181,7 @@ fn host_memory_that_runs_out_is_survived_wherever_it_strikes() {
         let (mut trainer, events) =
             crate::training::on(device, model, config, Libraries::PROCESSOR, LoopStyle::Accumulating);
         let mut struck = [0; 2];
-        // Every bound lets the step come a little further.
+        // With every bound the step gets a little further.
         for extra in (0..16).map(|n| Bytes::mib(2 * n)).chain([Bytes::gib(1)]) {
             trainer.empty_cache();
             account.set_limit(Some(account.taken() + extra));

@@ -46,8 +46,8 @@ fn forward_passes_have_pytorchs_bytes() {
             [trainer.outcome().allocated.unwrap().get(), peak(&trainer), trainer.outcome().output.unwrap().get()];
         let what = format!("{name} {} half {half}", mode.label());
         let [their_before, their_after, their_peak, their_output] = expected;
-        // What the pass adds is exact. Where the halved parameters lie, and with that what their blocks are larger than
-        // asked for, depends on the driver: PyTorch's own runs differ by as much.
+        // What the pass adds is exact. Where the halved parameters are placed, and so how much larger their blocks are
+        // than requested, depends on the driver: PyTorch's own runs differ by as much.
         let added = [after - before, peak - before, output];
         assert_eq!(added, [their_after - their_before, their_peak - their_before, their_output], "{what}");
         if half {
@@ -58,7 +58,7 @@ fn forward_passes_have_pytorchs_bytes() {
     }
 }
 
-/// Sizes of the blocks named so, in order.
+/// Sizes of the blocks with this name, in order.
 fn blocks(events: &[Event], ending: &str) -> Vec<u64> {
     let mut names = HashMap::new();
     let mut sizes = Vec::new();
@@ -106,7 +106,7 @@ fn text(config: Config, plan: InferencePlan) -> Vec<u8> {
     let workload = Inference::new(model, plan);
     let (mut trainer, events) = crate::training::trainer(Box::new(workload), config, Libraries::PROCESSOR);
     trainer.step().unwrap();
-    // The block is free again and nothing has been written over it.
+    // The block is free again, and nothing has overwritten it.
     let mut written = Vec::new();
     let mut names = HashMap::new();
     for event in events.borrow().iter() {
@@ -152,7 +152,7 @@ fn two_models_together_take_twice_the_parameters_in_turn_they_do_not() {
     let (one, together, in_turn) = (run(Models::One), run(Models::Together), run(Models::InTurn));
     let parameters = 124_439_808 * 2;
     assert!(together > one + parameters, "{together} against {one}");
-    // Loaded in f32 and halved one by one: never twice a model, but more than one in fp16.
+    // Loaded in f32 and halved one by one: never two models at once, but more than one in fp16.
     assert!(in_turn < together, "{in_turn} against {together}");
 }
 
@@ -173,7 +173,7 @@ fn flips_leave_not_a_byte_behind() {
             let before = trainer.memory().allocated();
             for attention in [AttentionKernel::Math, AttentionKernel::Flash, AttentionKernel::Efficient] {
                 for amp in [Amp::Bf16, Amp::Fp16, Amp::Off] {
-                    // Flash attention takes 16 bits alone.
+                    // Flash attention takes only 16 bits.
                     if attention == AttentionKernel::Flash && amp == Amp::Off && !half {
                         continue;
                     }

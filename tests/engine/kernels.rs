@@ -1,4 +1,4 @@
-//! The kernels of the processor device against naive references, finite differences and each other.
+//! The processor device's kernels, against naive references, finite differences and each other.
 
 mod convolution;
 mod copies;

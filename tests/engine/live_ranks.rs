@@ -1,4 +1,4 @@
-//! Ranks that train together in a lab, driven through its handle as a front end drives it.
+//! Ranks that train together in a lab, driven through its handle as a front end does.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use vramlab::workload::{Catalog, Data, Extent, Repeats, Sizes};
 
 use crate::patience::{self, Stopwatch};
 
-/// Two stages of a pipeline, of which the second keeps the logits and so needs more.
+/// Two stages of a pipeline; the second keeps the logits and so needs more.
 fn stages(limit: Option<Bytes>) -> LabSpec {
     let spec = LabSpec::new(Catalog::with_user_workloads(None).entry("gpt-mini").unwrap());
     let card = CardCatalog::with_user_cards(None).card("h200").unwrap();
@@ -38,11 +38,11 @@ fn stages(limit: Option<Bytes>) -> LabSpec {
     spec
 }
 
-/// The same on the processor, where they compute and wait for each other.
+/// The same on the processor, where ranks compute and wait for each other.
 fn on_processor(parallelism: Parallelism, limit: Option<Bytes>) -> LabSpec {
     let parallel = Some(Parallel { parallelism, ranks: 2 });
     let spec = stages(limit);
-    // Small steps, where none has to fail.
+    // Small steps, if none has to fail.
     let sizes = if limit.is_some() { spec.sizes } else { Sizes::default() };
     LabSpec { device: DeviceChoice::Cpu, parallel, sizes, ..spec }
 }
@@ -93,7 +93,7 @@ impl Driver {
         self.seen.extend(events);
     }
 
-    /// Takes what comes until `wanted` holds; fails where nothing comes for too long.
+    /// Takes messages until `wanted` is true; fails if none comes for too long.
     fn wait(&mut self, what: &str, wanted: impl Fn(&Self) -> bool) {
         while !wanted(self) {
             match patience::in_time(self.session.feed.recv()) {
@@ -115,7 +115,7 @@ impl Driver {
         [self.lab(0).run(), self.lab(1).run()]
     }
 
-    /// The value of a switch that is in force on a rank.
+    /// The current value of a switch on a rank.
     fn value(&self, device: u16, word: &str) -> String {
         self.lab(device).settings().get(word).map(|setting| setting.value.to_string()).unwrap_or_default()
     }
@@ -125,7 +125,7 @@ impl Driver {
         self.wait("pause", |driver| driver.runs() == [&RunState::Paused; 2]);
     }
 
-    /// Quits; fails where that takes longer than a person waits.
+    /// Quits; fails if that takes longer than a person waits.
     fn quit(mut self) {
         let mut watch = Stopwatch::start(std::process::id());
         self.send(Command::Quit);
@@ -136,7 +136,7 @@ impl Driver {
         assert!(watch.took() < Duration::from_secs(2), "quitting ends it soon");
     }
 
-    /// Steps that a rank had finished when a switch was flipped.
+    /// The number of steps that a rank had finished at each flip.
     fn flips(&self, device: u16) -> Vec<u64> {
         self.lab(device).history().marks().map(|mark| mark.step).collect()
     }
@@ -195,7 +195,7 @@ fn what_a_rank_holds_because_it_shares_is_found() {
 fn what_a_rank_can_not_have_no_rank_has() {
     let mut driver = Driver::start(stages(None));
     driver.wait_for_steps(1);
-    // Half a micro-batch is none.
+    // The batch gives no half micro-batches.
     driver.set("batch", "6");
     driver.wait("what is wrong with it", |driver| {
         let said = |event: &Event| matches!(&event.kind, EventKind::Notice { text } if text.contains("micro-batches"));
@@ -264,7 +264,7 @@ fn ranks_of_the_processor_train_in_the_lab_in_every_way() {
 fn a_pause_of_ranks_that_compute_is_no_part_of_their_steps() {
     let mut driver = Driver::start(on_processor(Parallelism::Ddp, None));
     driver.wait_for_steps(2);
-    // On a busy machine a step may last as long as a short pause: then a longer one tells.
+    // On a busy machine a step may last as long as a short pause; then a longer pause shows it.
     let told = [500, 2000, 8000].into_iter().any(|pause| {
         driver.pause();
         let (paused, before) = (driver.lab(0).time(), driver.seen.len());

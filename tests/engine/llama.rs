@@ -1,4 +1,5 @@
-//! Llama and its kin beside transformers: requests of unchanged programs on a card that is not there, losses on the processor.
+//! Llama and its relatives compared with transformers: requests of unchanged programs on the stand-in GPU, losses on
+//! the processor.
 
 use std::cell::RefCell;
 use std::num::NonZero;
@@ -84,7 +85,7 @@ const WINDOWED: DecoderSizes = DecoderSizes { windows: SlidingWindows::every(24)
 
 const EVERY_SECOND: Checkpointing = Checkpointing::Every(NonZero::new(2).unwrap());
 
-/// Gemma 2 of these sizes, as its config has it.
+/// Gemma 2 with these sizes, as its config has it.
 const GEMMA_MINI: DecoderSizes = DecoderSizes {
     tied: true,
     style: Style { norm: NormKind::Centred, places: NormPlaces::Around, gemma: true, ..MINI.style },
@@ -95,9 +96,10 @@ const GEMMA_MINI: DecoderSizes = DecoderSizes {
     ..MINI
 };
 
-/// A model, and how its recording was made: `bf16wckpt` has weights in bf16 and checkpoints its layers, `every2` every second one,
-/// `loraall` adapters of rank 8 beside all of its linear layers, `nf4` those layers in 4 bits, `double` with magnitudes in 8, `unprepared`
-/// without `prepare_model_for_kbit_training`, `trl` with TRL's casts behind it.
+/// A model, and the variant of its recording. `bf16wckpt` has weights in bf16 and checkpoints its layers, `every2`
+/// checkpoints every second layer. `loraall` has adapters of rank 8 beside all of its linear layers, `nf4` has those
+/// layers in 4 bits, `double` with magnitudes in 8. `unprepared` is without `prepare_model_for_kbit_training`, `trl`
+/// has TRL's casts after it.
 fn program(name: &str) -> (DecoderSizes, Config) {
     let (model, variant) = name.split_once('.').unwrap();
     let (sizes, batch) = match model {
@@ -110,7 +112,7 @@ fn program(name: &str) -> (DecoderSizes, Config) {
         // Rows of a mask that begin where the memory-efficient kernel can read them, and others.
         "mistral-40" => (DecoderSizes { seq: 40, ..WINDOWED }, 4),
         "mistral-61" => (DecoderSizes { seq: 61, ..WINDOWED }, 4),
-        // Heads for which only matrix products are left.
+        // Heads for which only matrix products remain.
         "mistral-hd10" => (DecoderSizes { head_size: 10, ..WINDOWED }, 4),
         "gemma-window" => (DecoderSizes { windows: SlidingWindows::some(24, LayerPattern::EVEN), ..GEMMA_MINI }, 4),
         "llama-vocab" => (DecoderSizes { vocab: 4096, ..MINI }, 4),
@@ -158,7 +160,7 @@ fn program(name: &str) -> (DecoderSizes, Config) {
     (DecoderSizes { weights: if has("bf16w") { DType::Bf16 } else { DType::F32 }, ..sizes }, config)
 }
 
-/// The switches that a recording's variant names.
+/// The switches of a recording's variant.
 pub fn configured(variant: &str, batch: usize) -> Config {
     let has = |word: &str| variant.contains(word);
     let mut config = Config::new(if has("one") { 1 } else { batch });
@@ -224,7 +226,7 @@ pub fn configured(variant: &str, batch: usize) -> Config {
     config
 }
 
-/// Its samples, whose lengths differ from batch to batch where the recording's name says so, and how many steps it has.
+/// Its samples, and the number of steps. The lengths differ from batch to batch if the recording's name says so.
 fn data(name: &str) -> (Data, u64) {
     if !name.contains("lengths") {
         return (Data::Reference, 3);
@@ -242,7 +244,7 @@ fn decoder(sizes: DecoderSizes) -> Box<dyn Workload> {
     Box::new(Decoder::new("llama", sizes, Data::Reference, 1).unwrap())
 }
 
-/// From the first parameter on, the building of the model included: three steps.
+/// From the first parameter on, including the construction of the model: three steps.
 #[test]
 fn they_ask_as_transformers_does() {
     let names = [
@@ -327,8 +329,8 @@ fn they_ask_as_transformers_does() {
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 
-/// bitsandbytes' `Linear4bit` beneath peft's adapters, from `from_pretrained` on: the loading, `prepare_model_for_kbit_training` where it is
-/// not left out, three steps.
+/// bitsandbytes' `Linear4bit` under peft's adapters, from `from_pretrained` on: the loading,
+/// `prepare_model_for_kbit_training` unless it is left out, three steps.
 const QUANTIZED: [&str; 25] = [
     "llama-mini.bf16wnf4loraall",
     "llama-mini.bf16wnf4lora",
@@ -357,7 +359,7 @@ const QUANTIZED: [&str; 25] = [
     "llama-mini.bf16oneshortnf4loratrl",
 ];
 
-/// DeepSpeed 0.19's `TiledMLP`, and the loss of Liger 0.8.5 and 0.4.2 with its head.
+/// DeepSpeed 0.19's `TiledMLP`, and the loss of Liger 0.8.5 and 0.4.2, which includes the head.
 const OF_OTHERS: [&str; 12] = [
     "llama-mini.basetiledlongone",
     "llama-mini.bf16wtiledlongone",
@@ -382,7 +384,7 @@ fn tiles_and_fused_losses_ask_as_deepspeed_and_liger_do() {
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 
-/// What asks otherwise than it was recorded, on a device.
+/// The requests that differ from the recording, on a device.
 fn differences(names: &[&str], device: impl Fn() -> Box<dyn vramlab::device::Device>) -> Vec<String> {
     let failures = names.iter().filter_map(|name| {
         let (sizes, config) = program(name);
@@ -407,7 +409,7 @@ fn layers_in_4_bits_ask_as_those_of_bitsandbytes_do() {
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 
-/// The same requests where bytes are computed: kernels reach nothing but live blocks.
+/// The same requests on a device that computes: kernels access only live blocks.
 #[test]
 fn the_processor_asks_as_the_simulated_card_does() {
     for name in [
@@ -487,7 +489,7 @@ fn losses_are_those_of_transformers() {
             }
         }
     }
-    // In bf16 each op of PyTorch rounds, and some of ours are one kernel.
+    // In bf16 every op of PyTorch rounds, but some of ours are one kernel.
     let narrow =
         [losses(DecoderSizes { weights: DType::Bf16, ..MINI }, |_| {}), losses(MINI, |config| config.amp = Amp::Bf16)];
     for (ours, theirs) in narrow.iter().flat_map(|losses| losses.iter().zip(llama)) {
@@ -495,7 +497,7 @@ fn losses_are_those_of_transformers() {
     }
 }
 
-/// The losses are those, each to 1e-4.
+/// Asserts the losses, each to 1e-4.
 #[track_caller]
 fn assert_near(ours: &[f64], theirs: [f64; 6]) {
     for (ours, theirs) in ours.iter().zip(theirs) {
@@ -503,7 +505,8 @@ fn assert_near(ours: &[f64], theirs: [f64; 6]) {
     }
 }
 
-/// The same of peft 0.21, of eager attention and of `clip_grad_norm_`; an adapter's first matrix is uniform as `nn.Linear` has it.
+/// The same for peft 0.21, for eager attention and for `clip_grad_norm_`. An adapter's first matrix is uniform, as in
+/// `nn.Linear`.
 #[test]
 fn losses_are_those_of_peft() {
     let lora = |targets| DecoderSizes { lora: Some(Lora { targets, ..Lora::of_rank(Extent::nearest(8)) }), ..MINI };
@@ -551,7 +554,7 @@ fn losses_are_those_of_peft() {
             5.990_292_072_296_143,
         ],
     );
-    // However attention and loss are computed, they are the same.
+    // However attention and loss are computed, the losses are the same.
     let plain = losses(MINI, |_| {});
     let ways: [fn(&mut Config); 9] = [
         |config| config.loss_head = LossHead::Chunked,
@@ -582,7 +585,8 @@ fn losses_are_those_of_peft() {
     }
 }
 
-/// The same beneath bitsandbytes' own values: `dequantize_4bit(quantize_4bit(weight))` of 0.50, plain and nested, with peft's adapters.
+/// The same on top of bitsandbytes' own values: `dequantize_4bit(quantize_4bit(weight))` of 0.50, plain and nested,
+/// with peft's adapters.
 #[test]
 fn losses_above_layers_in_4_bits_are_those_of_bitsandbytes() {
     let plain = [
@@ -632,7 +636,7 @@ fn losses_above_layers_in_4_bits_are_those_of_bitsandbytes() {
             };
             assert_near(&losses(exact, learn), theirs);
         }
-        // Products in bf16, and a batch whose products are made from packed weights.
+        // Products in bf16, and a batch whose products use packed weights.
         let narrow = adapted(Quantization { nested: is_nested, compute: DType::Bf16, storage: None }, dora);
         for (ours, theirs) in losses(narrow, |config| config.hyper.adam_lr = 0.02).iter().zip(theirs) {
             assert!((ours - theirs).abs() < 1e-2, "{ours} for {theirs}");
@@ -649,7 +653,8 @@ fn losses_above_layers_in_4_bits_are_those_of_bitsandbytes() {
     }
 }
 
-/// Gemma 2 with SDPA, which knows no cap of scores, and eagerly, with a tight cap and a window that bites.
+/// Gemma 2 with SDPA, which ignores the cap of scores, and eagerly, with a low cap and a window shorter than the
+/// samples.
 #[test]
 fn losses_are_those_of_gemma() {
     let sizes = DecoderSizes { query_scalar: Some(24.0), ..GEMMA_MINI };
@@ -666,7 +671,7 @@ fn losses_are_those_of_gemma() {
     }
     let eager = |config: &mut Config| config.attention = AttentionKernel::Eager;
     assert_near(&losses(sizes, eager), gemma);
-    // A cap that bites.
+    // A cap that is reached.
     let capped = DecoderSizes { caps: SoftCaps { logits: Some(0.5), ..sizes.caps }, ..sizes };
     let plain = losses(capped, |_| {});
     for head in [LossHead::Shifted, LossHead::Chunked, LossHead::Fused, LossHead::FusedF32] {
@@ -688,7 +693,7 @@ fn losses_are_those_of_gemma() {
     );
 }
 
-/// SDPA with the mask of a window that bites, and eager attention with the same.
+/// SDPA with the mask of a window that is shorter than the samples, and eager attention with the same.
 #[test]
 fn losses_within_windows_are_those_of_transformers() {
     let of_24 = [6.253_828_05, 6.253_213_88, 6.257_410_53, 6.261_987_69, 5.960_904_12, 6.019_811_15];
@@ -710,7 +715,7 @@ fn losses_within_windows_are_those_of_transformers() {
     }
 }
 
-/// What a `config.json` asks for, and what it asks for in vain.
+/// Keys of a `config.json` that are supported, and keys that are refused.
 #[test]
 fn a_config_json_is_a_model_or_a_sentence() {
     let text = |more: &str| {
@@ -763,8 +768,8 @@ fn a_config_json_is_a_model_or_a_sentence() {
     );
 }
 
-/// Rows of PyTorch 2.11 and transformers 5.17 on an H200. Each has one block of 512 bytes that torchaudio put there before the
-/// model, which is taken off here.
+/// Rows of PyTorch 2.11 and transformers 5.17 on an H200. Each includes one block of 512 bytes that torchaudio
+/// allocated before the model, which is subtracted here.
 #[test]
 fn rows_of_an_h200_are_equal() {
     let (torchaudio, mut differences) = (512, Vec::new());
@@ -852,7 +857,7 @@ fn rows_of_an_h200_are_equal() {
     assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
 
-/// The model of memory, which follows a trainer.
+/// The model of memory, fed by a trainer.
 struct Followed(Rc<RefCell<Lab>>);
 
 impl Observer for Followed {

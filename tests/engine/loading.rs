@@ -1,4 +1,5 @@
-//! A model that comes from a checkpoint, and a pool that is taken first: bytes as PyTorch's, weights untouched.
+//! A model that is loaded from a checkpoint, and a pool that is taken first: the bytes are PyTorch's, and the weights
+//! unchanged.
 
 use vramlab::allocator::{Settings, TorchVersion};
 use vramlab::device::sim::CardCatalog;
@@ -13,8 +14,8 @@ fn spec(workload: &str) -> LabSpec {
     LabSpec { device: DeviceChoice::Sim(Box::new(card)), ..LabSpec::new(entry) }
 }
 
-/// Highest allocated while a model is made and loaded, its parameters, and what a dict that nobody needs holds then. Expandable
-/// segments, whose blocks are as large as what was asked for.
+/// The highest allocated while a model is made and loaded, its parameters, and what the unused dict then holds. With
+/// expandable segments, whose blocks are exactly as large as the requests.
 fn loaded(load: Option<CheckpointLoad>) -> (Bytes, Bytes, Bytes) {
     let plan = InferencePlan { mode: InferenceMode::NoGrad, half: false, models: Models::One };
     let settings = Settings::parse_for(TorchVersion::default(), "expandable_segments:True").unwrap();
@@ -24,8 +25,8 @@ fn loaded(load: Option<CheckpointLoad>) -> (Bytes, Bytes, Bytes) {
     (view.peak_allocated, view.by_category[Category::Parameter as usize], view.by_category[Category::Other as usize])
 }
 
-/// PyTorch 2.11 on an H200: 936.3 MiB at the peak for a model of 468.2 MiB loaded by way of the device, 468.2 MiB by way of
-/// the host; with the dict kept, 936.3 MiB for good.
+/// PyTorch 2.11 on an H200: 936.3 MiB at the peak for a model of 468.2 MiB loaded through the device, 468.2 MiB through
+/// the host; if the dict is kept, 936.3 MiB for good.
 #[test]
 fn by_way_of_the_device_a_model_is_there_twice() {
     let (alone, parameters, _) = loaded(None);
@@ -61,7 +62,8 @@ fn a_way_that_is_none_is_told_the_known_ones() {
     assert!(CheckpointLoad::ALL.iter().all(|way| way.label().parse() == Ok(*way)));
 }
 
-/// PyTorch 2.11 on an H200, where one block of 25 % was taken and dropped first: then one more segment, of the small pool.
+/// PyTorch 2.11 on an H200, where one block of 25 % was allocated and dropped first: then it took one more segment, of
+/// the small pool.
 #[test]
 fn all_that_is_large_is_cut_from_a_pool_that_was_taken_first() {
     let pool = MemoryLimit::Fraction(0.75);

@@ -1,4 +1,5 @@
-//! Losses and bytes beside PyTorch's: `tests/data/pytorch-rows.jsonl` holds rows measured with PyTorch 2.11 on an H200.
+//! Losses and bytes compared with PyTorch's: `tests/data/pytorch-rows.jsonl` has rows measured with PyTorch 2.11 on an
+//! H200.
 
 use serde_json::Value;
 use vramlab::model::Lab;
@@ -49,7 +50,7 @@ fn train(row: &Row, library: Libraries) -> (Trainer, Lab, Vec<f64>) {
     (trainer, lab, losses)
 }
 
-/// What of a row we don't have, in words.
+/// The values of a row that differ from ours, in words.
 fn differences(row: &Row, trainer: &Trainer, lab: &Lab, losses: &[f64], workspaces: i64) -> Vec<String> {
     let mut wrong = Vec::new();
     let half = !row.row["amp"].is_null();
@@ -176,7 +177,7 @@ fn batches_from_host_memory_are_the_same() {
     }
 }
 
-/// The fused kernel learns of an overflow on the device, after its step has been counted.
+/// The fused kernel detects an overflow on the device, after its step has been counted.
 #[test]
 fn a_step_that_overflows_counts_in_no_form_of_the_optimizer() {
     let weights = |form| {
@@ -193,7 +194,7 @@ fn a_step_that_overflows_counts_in_no_form_of_the_optimizer() {
         trainer.parameters().flat_map(|(_, tensor)| values(tensor)).collect::<Vec<_>>()
     };
     let (foreach, fused) = (weights(OptimizerForm::Foreach), weights(OptimizerForm::Fused));
-    // AdamW's first update moves a weight by the learning rate of 1e-3, by two thirds of it were it the third.
+    // AdamW's first update moves a weight by the learning rate of 1e-3; if it were the third, by two thirds of it.
     let apart = foreach.iter().zip(&fused).filter(|(a, b)| (*a - *b).abs() > 1e-4).count();
     assert!(apart * 1000 < foreach.len(), "{apart} of {} weights", foreach.len());
 }

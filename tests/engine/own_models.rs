@@ -1,4 +1,4 @@
-//! Models that a user's file spells out, layer by layer.
+//! Models that a user's file describes, layer by layer.
 
 use std::collections::HashMap;
 
@@ -115,11 +115,11 @@ fn of_file(lines: &str) -> Result<Box<dyn Workload>, CatalogError> {
     catalog.entry("mine")?.workload(Sizes::default(), Data::Reference, 1)
 }
 
-/// What a run asked of its allocator.
+/// The requests of a run to its allocator.
 #[derive(Debug, PartialEq)]
 enum Request {
     Alloc(u64),
-    /// Of the request with this number.
+    /// The free of the request with this number.
     Free(usize),
 }
 
@@ -157,7 +157,7 @@ fn a_file_that_spells_out_a_built_in_model_is_that_model() {
     }
 }
 
-/// Bytes that were asked for and not given back: summed up over all requests, and at the end.
+/// The bytes requested and not freed: summed over all requests, and at the end.
 fn held_and_left(requests: &[Request]) -> [u64; 2] {
     let (mut sizes, mut live, mut held) = (Vec::new(), 0, 0);
     for request in requests {
@@ -302,7 +302,7 @@ fn churn_goes_on_and_gives_everything_back() {
 /// Trains a step on a small card.
 ///
 /// # Errors
-/// A sentence, where the file is refused or something does not fit.
+/// A sentence, if the file is refused or something does not fit.
 fn train_on_a_small_card(catalog: &Catalog, name: &str) -> Result<(), String> {
     let workload = catalog.entry(name).map_err(|error| error.to_string())?;
     let card = CardCatalog::with_user_cards(None).card("t4").unwrap();
@@ -320,7 +320,7 @@ fn train_on_a_small_card(catalog: &Catalog, name: &str) -> Result<(), String> {
     }
 }
 
-/// Every number of a file, one after the other, is each of these.
+/// Every number of a file in turn is replaced by each of these.
 #[test]
 fn no_number_of_a_file_does_more_than_be_refused() {
     const VALUES: [&str; 11] = [

@@ -1,5 +1,5 @@
-//! Decoders that are told which positions are padding (`attention_mask`): requests and figures beside transformers on a card that is
-//! not there, losses beside transformers on the processor.
+//! Decoders that get a mask of padding (`attention_mask`): requests and figures compared with transformers on the
+//! stand-in GPU, losses compared with transformers on the processor.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,13 @@ use vramlab::workload::{Data, Extent, Lengths, Lora, Sizes, Target, Targets, Wor
 use crate::alignment::{difference, made, recorded, requests_are_made_on_ada, rows_are_made};
 use crate::llama::configured;
 
-/// Tokens of samples, four a batch: with padding, without any, and batches of two at the end. Rows are multiples of 16, of 8, and none.
+/// Tokens of samples, four a batch: with padding, without any, and batches of two at the end. Row lengths are multiples
+/// of 16, of 8, and of neither.
 const SAMPLES: [u32; 38] = [
     64, 40, 17, 9, 17, 16, 3, 11, 100, 61, 77, 20, 33, 33, 33, 33, 128, 1, 127, 90, 5, 2, 5, 4, 90, 17, 80, 33, 64, 63,
     1, 24, 31, 30, 8, 16, 77, 5,
 ];
-/// Of a model whose rows are long, two a batch.
+/// Samples of a model with long rows, two a batch.
 const LONG: [u32; 6] = [300, 1000, 700, 513, 1024, 90];
 
 fn samples(lengths: &[u32]) -> Data {
@@ -33,7 +34,7 @@ fn minis() -> BTreeMap<String, Value> {
     all
 }
 
-/// Four batches of four samples, each with one that fills its rows.
+/// Four batches of four samples; in each, one sample fills its row.
 const FULL: [u32; 16] = [64, 40, 17, 9, 64, 16, 3, 11, 64, 61, 64, 20, 33, 33, 33, 64];
 
 /// The model of a rank's recording, whose stages pass on rows of one length.
@@ -45,12 +46,12 @@ pub fn rows_of_one_length(mini: &str, variant: &str) -> Box<dyn Workload> {
     entry.workload(sizes, samples(&FULL), 1).unwrap()
 }
 
-/// A model of samples of these lengths, in f32.
+/// A model with samples of these lengths, in f32.
 pub fn rows_of(mini: &str, lengths: &[u32]) -> Box<dyn Workload> {
     rows_in(None, mini, lengths)
 }
 
-/// The same with weights of a type.
+/// The same with weights of this type.
 pub fn rows_in(weights: Option<DType>, mini: &str, lengths: &[u32]) -> Box<dyn Workload> {
     let mut entry = WorkloadEntry::of_config(mini, serde_json::from_value(minis()[mini].clone()).unwrap());
     if let Some(weights) = weights {
@@ -60,7 +61,7 @@ pub fn rows_in(weights: Option<DType>, mini: &str, lengths: &[u32]) -> Box<dyn W
     entry.workload(sizes, samples(lengths), 1).unwrap()
 }
 
-/// A recorded program: its model, its batches, its switches, and how many steps it has.
+/// A recorded program: its model, its batches, its switches, and the number of steps.
 fn program(name: &str) -> (Box<dyn Workload>, Config, u64) {
     let [mini, batches, variant] = name.splitn(3, '.').collect::<Vec<_>>()[..] else { panic!("no program {name}") };
     let has = |word: &str| variant.contains(word);
@@ -79,7 +80,7 @@ fn program(name: &str) -> (Box<dyn Workload>, Config, u64) {
     (entry.workload(sizes, data, 1).unwrap(), config, steps)
 }
 
-/// Every recorded row: requests one by one from the first parameter on, and what the allocator says in the end.
+/// Every recorded row: requests one by one from the first parameter on, and the allocator's statistics at the end.
 #[test]
 fn padded_batches_ask_as_those_of_transformers_do() {
     rows_are_made(include_str!("../data/padding/rows.jsonl"), program);
@@ -99,7 +100,7 @@ const ADA: [&str; 5] = [
     "gemma3-window.padded.bf16w",
 ];
 
-/// Where padding stands decides no request: a recording with all of it before the samples.
+/// The position of padding affects no request: a recording with all padding before the samples.
 #[test]
 fn padding_on_the_left_asks_alike() {
     for variant in ["base", "bf16w"] {
@@ -132,7 +133,7 @@ fn padded_batches_learn_as_those_of_transformers_do() {
     }
 }
 
-/// The same requests where bytes are computed: kernels reach nothing but live blocks.
+/// The same requests on a device that computes: kernels access only live blocks.
 #[test]
 fn the_processor_asks_for_padded_batches_as_the_simulated_card_does() {
     for name in [
@@ -156,7 +157,7 @@ fn the_processor_asks_for_padded_batches_as_the_simulated_card_does() {
     }
 }
 
-/// A llama-mini on batches of these samples, the first of each batch as long as the rows.
+/// A llama-mini on batches of these samples; the first of each batch is as long as the rows.
 fn trained(batches: &[[u32; 4]], configure: impl Fn(&mut Config)) -> Vec<f64> {
     let (_, mut config, _) = program("llama-mini.padded.base");
     configure(&mut config);
@@ -165,8 +166,9 @@ fn trained(batches: &[[u32; 4]], configure: impl Fn(&mut Config)) -> Vec<f64> {
     losses(on_the_processor(workload, config), batches.len())
 }
 
-/// Padding counts nowhere: not in a loss, and in no gradient, which the next loss would show. Nor does it matter whether a mask says
-/// so, because padding stands behind a sample, nor which kernel reads the mask or how the loss is computed.
+/// Padding counts nowhere: not in a loss, and not in a gradient, which the next loss would show. It makes no difference
+/// whether there is a mask, because padding comes after a sample, nor which kernel reads the mask or how the loss is
+/// computed.
 #[test]
 fn what_says_that_it_is_padding_changes_no_loss() {
     let batches = [[64, 40, 17, 9], [17, 16, 3, 11], [100, 61, 77, 20], [33, 33, 33, 33], [90, 17, 80, 33]];

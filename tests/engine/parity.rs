@@ -1,7 +1,7 @@
-//! Rows beside rows: what PyTorch 2.11 measured on an H200, and what the same run comes to on the simulated one.
+//! Compares rows that PyTorch 2.11 measured on an H200 with the same runs on the simulated one.
 //!
-//! Bytes are exact unless a list below names the figure; then they are within the tolerance of its kind. A figure that
-//! leaves the exact ones, or its tolerance, is a regression. Step times of full-size rows are within 25 %.
+//! Bytes are exact, unless a list below names the figure; then they are within the tolerance of its kind. A figure that
+//! is no longer exact, or leaves its tolerance, is a regression. Step times of full-size rows are within 25 %.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,8 +15,8 @@ use vramlab::train::{
 };
 use vramlab::workload::{Inference, InferenceMode, InferencePlan, Models};
 
-/// Figures that are not exact, by run: blocks whose rest was too small to split off are other ones than PyTorch's. All
-/// others are exact.
+/// Figures that are not exact, by run: some blocks keep a remainder that is too small to split off, and these are not
+/// the same blocks as PyTorch's. All other figures are exact.
 const INEXACT: &[(&str, &[&str])] = &[
     ("bert-large.ckpt", &["backward", "optimizer"]),
     ("gpt2.all", &["forward", "backward", "optimizer", "zero_grad", "peak_allocated"]),
@@ -24,8 +24,8 @@ const INEXACT: &[(&str, &[&str])] = &[
     ("vit-b16.all", &["forward", "backward", "optimizer", "zero_grad", "peak_allocated"]),
 ];
 
-/// Steps that PyTorch's gradient scaler skipped for overflows: nobody can know them without the arithmetic, but the run can be
-/// told. Then all figures are PyTorch's, the number of allocations and the bytes of split blocks too.
+/// Steps that PyTorch's gradient scaler skipped because of overflows. Nobody can know them without the arithmetic, but
+/// the run can be told. Then all figures are PyTorch's, also the number of allocations and the bytes of split blocks.
 const SKIPPED: &[(&str, Skips)] = &[
     ("resnet50.amp16", Skips::new(0, 2)),
     ("resnet50.all", Skips::new(0, 1)),
@@ -35,7 +35,7 @@ const SKIPPED: &[(&str, Skips)] = &[
     ("dcgan.amp16", Skips::new(1, 3)),
 ];
 
-/// How far, in percent, a figure that is not exact may be off.
+/// The tolerance of a figure that is not exact, in per cent.
 fn tolerance(run: &str, figure: &str) -> f64 {
     let convolutional = run.starts_with("resnet") || run.starts_with("dcgan");
     match (figure, convolutional) {
@@ -47,7 +47,7 @@ fn tolerance(run: &str, figure: &str) -> f64 {
     }
 }
 
-/// How far a time may be off, in percent.
+/// The tolerance of a time, in per cent.
 const TIME_TOLERANCE: f64 = 25.0;
 
 fn rows(text: &str) -> Vec<Value> {
@@ -58,7 +58,7 @@ fn text<'a>(row: &'a Value, key: &str) -> &'a str {
     row[key].as_str().unwrap()
 }
 
-/// Every figure of ours beside PyTorch's, in bytes.
+/// Every figure of ours with PyTorch's, in bytes.
 fn figures(row: &Value, lab: &Lab, trainer: &Trainer) -> Vec<(&'static str, i64, i64)> {
     let statistics = trainer.statistics();
     let bytes = |bytes: vramlab::units::Bytes| i64::try_from(bytes.get()).unwrap();
@@ -81,7 +81,7 @@ fn percent(ours: i64, theirs: i64) -> f64 {
     (ours as f64 / theirs as f64 - 1.0) * 100.0
 }
 
-/// What of a row is not ours.
+/// The figures of a row that differ from ours.
 fn wrong_bytes(run: &str, row: &Value, lab: &Lab, trainer: &Trainer) -> Vec<String> {
     let inexact = INEXACT.iter().find(|(name, _)| *name == run).map_or(&[][..], |(_, figures)| *figures);
     let mut wrong = Vec::new();
@@ -104,7 +104,7 @@ fn wrong_time(run: &str, what: &str, ours: f64, theirs: f64) -> Option<String> {
     (off.abs() > TIME_TOLERANCE).then(|| format!("{run}: {what} is {ours:.2} ms, PyTorch's {theirs:.2} ms"))
 }
 
-/// Runs a trainer for `steps`; milliseconds of each.
+/// Trains `steps` steps; returns the milliseconds of each.
 fn train(trainer: &mut Trainer, steps: u64) -> Vec<f64> {
     #[expect(clippy::cast_precision_loss, reason = "milliseconds")]
     (0..steps).map(|_| trainer.step().unwrap().total.0 as f64 / 1e3).collect()
@@ -115,7 +115,7 @@ fn median(mut times: Vec<f64>) -> f64 {
     times[times.len() / 2]
 }
 
-/// On a simulated H200, and what the model makes of it.
+/// A trainer on a simulated H200, and the model that follows it.
 fn on_h200(name: &str, config: Config, style: LoopStyle) -> (Trainer, Rc<RefCell<Model>>) {
     let options = TrainerOptions { style, workspaces: Libraries::HOPPER, ..TrainerOptions::default() };
     let (model, _) = crate::training::workload(name);
@@ -128,7 +128,7 @@ fn check(wrong: &[String]) {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
-/// The rows of a workload, of the loop that can accumulate.
+/// The rows of a workload with the loop that can accumulate.
 fn accumulating(workload: &str, rows: &[Value], timed: bool) -> String {
     let (mut wrong, mut table) = (Vec::new(), String::new());
     let rows: Vec<&Value> = rows.iter().filter(|row| text(row, "workload") == workload).collect();
@@ -243,7 +243,8 @@ fn every_switch_is_pytorchs() {
         wrong.extend(wrong_bytes(&run, row, &seen.borrow().0, &trainer));
         wrong.extend(wrong_time(&run, "step", median(times), row["step_ms"].as_f64().unwrap()));
         if let Some(theirs) = row["copy_ms"].as_f64() {
-            // A copy between kernels of one stream has no time of its own in a report; one beside them has.
+            // In a report, a copy between kernels of the same stream has no time of its own; a copy on another stream
+            // has.
             let (mut streamed, _) = on_h200(workload, Config { data: DataPath::Streamed, ..config }, LoopStyle::Plain);
             #[expect(clippy::cast_precision_loss, reason = "milliseconds")]
             let copies = (0..4).map(|_| streamed.step().unwrap().copy.0 as f64 / 1e3).collect();
@@ -253,7 +254,7 @@ fn every_switch_is_pytorchs() {
     check(&wrong);
 }
 
-/// Peaks of a forward pass of bert-large above what was allocated before it; cuBLAS had its workspace already.
+/// Peaks of a forward pass of bert-large above what was allocated before it; cuBLAS already had its workspace.
 #[test]
 fn a_forward_pass_peaks_as_high_as_pytorchs() {
     let facts: Value = serde_json::from_str(include_str!("../data/pytorch-folklore.json")).unwrap();
@@ -276,7 +277,7 @@ fn a_forward_pass_peaks_as_high_as_pytorchs() {
     assert_eq!(second + (1 << 20), facts["bert_forward_grad_peak"].as_i64().unwrap());
 }
 
-/// Bytes allocated beyond those at the beginning of each optimizer phase: at its end, and at most.
+/// Allocated bytes above those at the beginning of each optimizer phase: at its end, and at its peak.
 fn optimizer_phases(events: &[Event]) -> Vec<[u64; 2]> {
     let (mut live, mut sizes, mut phases, mut open) = (0_u64, std::collections::HashMap::new(), Vec::new(), None);
     for event in events {
@@ -300,7 +301,7 @@ fn optimizer_phases(events: &[Event]) -> Vec<[u64; 2]> {
     phases
 }
 
-/// State, the first step's peak and what later steps need for a moment, for the parameters of bert-large.
+/// State, the first step's peak and what later steps need temporarily, for the parameters of bert-large.
 #[test]
 fn optimizers_hold_and_borrow_as_much_as_pytorchs() {
     let facts: Value = serde_json::from_str(include_str!("../data/pytorch-folklore.json")).unwrap();

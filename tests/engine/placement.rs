@@ -1,4 +1,4 @@
-//! Holds the simulated driver's addresses against those of recorded programs that only allocate and free.
+//! Compares the simulated driver's addresses with those of recorded programs that only allocate and free.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use vramlab::units::{Address, MIB};
 
 const TOP: u64 = 1 << 46;
 
-/// Plays the recorded segments through `placement`; every address must be the recorded one but for a common distance.
+/// Places the recorded segments with `placement`; every address must be the recorded one, up to a common offset.
 fn places_all(name: &str, mut placement: Placement) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces").join(format!("{name}.pickle.xz"));
     let snapshot = Snapshot::open(path).unwrap();
@@ -47,7 +47,8 @@ fn every_segment_lies_where_the_h200_put_it() {
     }
 }
 
-/// Programs with side streams, which take memory of their own: the context is one region with its lower 6 MiB in use.
+/// Programs with side streams, which take memory of their own: the context is one region, and its lower 6 MiB are in
+/// use.
 #[test]
 fn with_side_streams_only_the_context_differs() {
     for name in ["two-streams", "torture.f", "torture.h"] {

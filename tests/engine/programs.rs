@@ -1,5 +1,5 @@
-//! Whole programs on the simulated H200 against what PyTorch recorded of them: every request, where it was placed, every
-//! segment, and the statistics in the end.
+//! Whole programs on the simulated H200, compared with their recordings by PyTorch: every request, its placement, every
+//! segment, and the statistics at the end.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
@@ -16,7 +16,7 @@ use vramlab::train::{Amp, Config, DataPath, Libraries, LoopStyle, Trainer, Train
 use vramlab::units::{Address, Bytes, DeviceIndex};
 use vramlab::workload::{Data, Extent, LanguageSizes, Repeats, bert};
 
-/// A simulated H200 whose driver puts segments where that of the recorded program did: there it also placed code and
+/// A simulated H200 whose driver places segments where the recorded program's driver did: that one also placed code and
 /// workspaces of libraries between them.
 struct Recorded {
     device: SimDevice,
@@ -27,7 +27,7 @@ struct Recorded {
 struct RecordedDriver {
     driver: Box<dyn SegmentSource>,
     addresses: std::vec::IntoIter<Address>,
-    /// Where the simulated driver put the segment at a recorded address.
+    /// The simulated driver's address of the segment at a recorded address.
     simulated: HashMap<Address, Address>,
 }
 
@@ -79,7 +79,7 @@ impl Wrapper for Recorded {
     }
 }
 
-/// What a history shows between two requests, and the request.
+/// The entries of a history between two requests, and the request.
 #[derive(Debug, PartialEq)]
 enum Entry {
     Segment { size: u64 },
@@ -90,10 +90,10 @@ enum Entry {
     Frees(BTreeSet<Place>),
 }
 
-/// A segment, in order of birth, and an offset in it.
+/// A segment, in the order in which they were taken, and an offset in it.
 type Place = (usize, u64);
 
-/// Writes a history down with places instead of addresses.
+/// Writes down a history with places instead of addresses.
 #[derive(Default)]
 struct Scribe {
     segments: Vec<u64>,
@@ -101,7 +101,7 @@ struct Scribe {
 }
 
 impl Scribe {
-    /// The youngest segment at or below `address` that begins nearest to it.
+    /// The youngest segment at or below `address`, with the nearest start.
     fn place(&self, address: u64) -> Place {
         let begun = self.segments.iter().enumerate().filter(|(_, start)| **start <= address);
         let (index, start) = begun.max_by_key(|(index, start)| (**start, *index)).unwrap();
@@ -193,7 +193,7 @@ fn is_as_recorded(name: &str, workload: Box<dyn Workload>, config: Config, steps
 
     let (ours, theirs) = (made(&events.borrow()), recorded(&snapshot));
     for (i, (our, their)) in ours.iter().zip(&theirs).enumerate() {
-        // The end of the program frees everything: not a part of the last step.
+        // The end of the program frees everything; this is not part of the last step.
         if i + 1 < ours.len() {
             assert_eq!(our, their, "entry {i} of {name}");
         }
@@ -203,7 +203,7 @@ fn is_as_recorded(name: &str, workload: Box<dyn Workload>, config: Config, steps
     let ours = trainer.statistics().entries();
     let theirs = facts["stats"].as_object().unwrap();
     for (key, ours) in ours {
-        // What the end of the program frees, it frees after our last step.
+        // What the end of the program frees is freed after our last step.
         let settled = key.ends_with(".allocated")
             || (key.ends_with(".peak") && !key.starts_with("inactive_split"))
             || key.starts_with("segment.")

@@ -1,4 +1,5 @@
-//! Training over several devices beside PyTorch's: requests of recorded ranks one by one, and figures of measured ones.
+//! Training on several devices compared with PyTorch's: requests of recorded ranks one by one, and figures of measured
+//! ranks.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -17,7 +18,7 @@ use crate::alignment::{before_the_first_step, difference, first_called, made, pe
 use crate::llama::configured;
 use crate::training::Model;
 
-/// A rank of several on a simulated H200.
+/// A rank of several, on a simulated H200.
 pub fn of_world(
     workload: &str,
     way: Parallelism,
@@ -26,7 +27,7 @@ pub fn of_world(
     observer: Box<dyn Observer>,
 ) -> Trainer {
     let (model, _) = crate::training::workload(workload);
-    // PyTorch's programs of transformers' models keep the loss's value for their log.
+    // PyTorch's programs with transformers' models keep the loss's value for their log.
     let style = if workload.ends_with("llama-mini") { LoopStyle::Logging } else { LoopStyle::Accumulating };
     of_model(model, style, way, place, config, observer)
 }
@@ -46,8 +47,8 @@ pub fn of_model(
     Trainer::new(Box::new(SimDevice::h200().unwrap()), model, config, options, observer).unwrap()
 }
 
-/// From the first parameter on, wrapping included. `of4` are ranks of four, recorded of PyTorch on cards that are not there; the
-/// others ranks of two H200s.
+/// The first difference of a rank, from the first parameter on, including the wrapping. `of4` are ranks of four,
+/// recorded from PyTorch on the stand-in GPU; the others are ranks of two H200s.
 fn different(name: &str, batch: usize, steps: usize) -> Option<String> {
     let words: Vec<&str> = name.split('.').collect();
     let (workload, way, rank) = (words[1], words[2].parse().unwrap(), words[3].trim_start_matches("rank"));
@@ -89,7 +90,7 @@ fn different(name: &str, batch: usize, steps: usize) -> Option<String> {
         trainer.step().unwrap();
     }
     let (mut requests, mut theirs) = (made(&events.borrow()), recorded(name));
-    // In these recordings PyTorch's watchdog let go of the first bucket behind the rebuild.
+    // In these recordings PyTorch's watchdog released the first bucket after the rebuild.
     if words.contains(&"adam8") || words[2..] == ["zero1", words[3], "fp16", "fused"] {
         let bucket = first_called(&requests, &format!("{DDP_BUCKET} 0")).unwrap();
         let freed = (without_free(&mut requests, bucket), without_free(&mut theirs, bucket));
@@ -98,7 +99,7 @@ fn different(name: &str, batch: usize, steps: usize) -> Option<String> {
     difference(&requests, &theirs).map(|different| format!("{name}: {different}"))
 }
 
-/// Six steps of gpt-mini, and three of gpt2 where they were recorded.
+/// Six steps of gpt-mini, and three of gpt2 if they were recorded.
 fn asks_as_pytorch_does(way: Parallelism) {
     let minis = [0, 1].map(|rank| (format!("ranks.gpt-mini.{way}.rank{rank}"), 4, 6));
     let full = [0, 1].map(|rank| (format!("ranks.gpt2.{way}.rank{rank}"), 16, 3));
@@ -137,7 +138,7 @@ fn ranks_of_four_ask_as_pytorch_does() {
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 
-/// Blocks that run again in backward, of two ranks: three steps of PyTorch on cards that are not there.
+/// Blocks that run again in backward, of two ranks: three steps of PyTorch on the stand-in GPU.
 #[test]
 fn ranks_with_checkpoints_ask_as_pytorch_does() {
     let minis = ["fsdp", "zero2", "pp-gpipe", "pp-1f1b"]
@@ -149,8 +150,9 @@ fn ranks_with_checkpoints_ask_as_pytorch_does() {
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 
-/// What ops save waits in host memory (`save_on_cpu`), pageable or page-locked: six steps of PyTorch on cards that are not there. What a
-/// sharded rank saves of parameters is copied too, while they are whole, and they are gathered in backward all the same.
+/// Saved tensors wait in host memory (`save_on_cpu`), pageable or page-locked: six steps of PyTorch on the stand-in
+/// GPU. The parameters that a sharded rank saves are copied, too, while they are whole, and they are still gathered in
+/// backward.
 #[test]
 fn ranks_that_offload_ask_as_pytorch_does() {
     let ways = Parallelism::ALL.into_iter().filter(|way| *way != Parallelism::Server);
@@ -163,8 +165,8 @@ fn ranks_that_offload_ask_as_pytorch_does() {
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 
-/// Gradients are clipped by the norm of all ranks' together: parts of each as `DTensor`s, those of stages as torchtitan sums them.
-/// Three steps of PyTorch on cards that are not there.
+/// Gradients are clipped by the norm of all ranks' gradients: parts of each as `DTensor`s, those of stages as
+/// torchtitan sums them. Three steps of PyTorch on the stand-in GPU.
 #[test]
 fn ranks_that_clip_ask_as_pytorch_does() {
     let names = ["fsdp", "zero2", "pp-1f1b", "fsdp.bf16", "pp-1f1b.bf16"].into_iter().flat_map(|of| {
@@ -175,8 +177,8 @@ fn ranks_that_clip_ask_as_pytorch_does() {
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 
-/// A gradient scaler on each rank: torch.amp's of what ZeRO 1 and FSDP2 have, `ShardedGradScaler` of stages and of layers that are
-/// split. Three steps of PyTorch on cards that are not there.
+/// A gradient scaler on each rank: torch.amp's for what ZeRO 1 and FSDP2 have, `ShardedGradScaler` for stages and for
+/// split layers. Three steps of PyTorch on the stand-in GPU.
 #[test]
 fn ranks_that_scale_gradients_ask_as_pytorch_does() {
     let plain = ["fsdp", "zero1", "zero2", "tp", "pp-gpipe", "pp-1f1b"].map(|way| (way, ""));
@@ -191,8 +193,9 @@ fn ranks_that_scale_gradients_ask_as_pytorch_does() {
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 
-/// `CPUOffloadPolicy`: shards, their gradients and the optimizer's state are on the host, and each shard comes to the device to be
-/// gathered. Three steps of PyTorch on cards that are not there, which ask for the same with `pin_memory` and without.
+/// `CPUOffloadPolicy`: shards, their gradients and the optimizer's state are on the host, and each shard comes to the
+/// device to be gathered. Three steps of PyTorch on the stand-in GPU, which make the same requests with `pin_memory`
+/// and without.
 #[test]
 fn shards_on_the_host_ask_as_pytorch_does() {
     let names = ["fsdp", "zero2", "fsdp.bf16", "zero2.bf16", "fsdp.fp16", "fsdp.clip", "fsdp.accum2"];
@@ -205,7 +208,7 @@ fn shards_on_the_host_ask_as_pytorch_does() {
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 
-/// A `ZeroRedundancyOptimizer` of Muon and one of AdamW, each shared out by itself.
+/// A `ZeroRedundancyOptimizer` of Muon and one of AdamW, each with its own shares.
 #[test]
 fn zero_1_of_two_optimizers_asks_as_pytorch_does() {
     let names = [0, 1].map(|rank| (format!("ranks.gpt-mini.zero1.rank{rank}.muon"), 4));
@@ -223,8 +226,8 @@ fn zero_1_in_8_bits_asks_as_pytorch_does() {
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 
-/// Parameters wait in host memory, each layer's until it needs them: the hooks of the guide's program, on the modules that DDP wraps or
-/// that a stage has. Three steps of PyTorch on cards that are not there.
+/// Each layer's parameters wait in host memory until the layer needs them: the hooks of the guide's program, on the
+/// modules that DDP wraps or that a stage has. Three steps of PyTorch on the stand-in GPU.
 #[test]
 fn ranks_that_offload_parameters_ask_as_pytorch_does() {
     let names = ["ddp", "ddp-view", "pp-1f1b", "pp-gpipe", "ddp.bf16", "pp-gpipe.bf16"].into_iter().flat_map(|of| {
@@ -235,8 +238,8 @@ fn ranks_that_offload_parameters_ask_as_pytorch_does() {
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 
-/// Llama of transformers, with peft's adapters too: mixed groups of frozen weights and trained ones, of two ranks on cards that are
-/// not there.
+/// Llama of transformers, with and without peft's adapters: mixed groups of frozen and trained weights, of two ranks on
+/// the stand-in GPU.
 #[test]
 fn sharded_adapters_ask_as_pytorch_does() {
     let of = ["llama-mini.fsdp.rank", "lora-llama-mini.fsdp.rank"].map(|run| [0, 1].map(|rank| format!("{run}{rank}")));
@@ -248,8 +251,8 @@ fn sharded_adapters_ask_as_pytorch_does() {
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 
-/// Decoders of transformers by their `config.json`, of ranks on cards that are not there: requests one by one, and what the allocator
-/// says in the end.
+/// Decoders of transformers by their `config.json`, of ranks on the stand-in GPU: requests one by one, and the
+/// allocator's statistics at the end.
 #[test]
 fn ranks_of_decoders_ask_as_those_of_transformers_do() {
     let rows = include_str!("../data/families/ranks.jsonl").lines();
@@ -273,7 +276,7 @@ fn decoder_difference(row: &Value) -> Option<String> {
         model = crate::padding::rows_of_one_length(mini, variant);
     }
     if variant.contains("lengths") {
-        // Ranks take turns with batches of samples of these lengths.
+        // Ranks take batches with samples of these lengths in turn.
         let weights = if variant.contains("bf16w") { DType::Bf16 } else { DType::F32 };
         config.data = DataPath::Streamed;
         model = crate::padding::rows_in(Some(weights), mini, &[17, 33, 64, 20, 48, 31, 50, 64, 12, 40, 25, 60]);
@@ -281,7 +284,7 @@ fn decoder_difference(row: &Value) -> Option<String> {
     if variant.contains("fp8") {
         config.float8 = if variant.contains("rowwise") { Float8Recipe::Rowwise } else { Float8Recipe::Tensorwise };
     }
-    // Mixed precision of weights that are in 16 bits already.
+    // Mixed precision of weights that have 16 bits already.
     if variant.contains("reduce32") {
         config.amp = Amp::Bf16;
     }
@@ -295,7 +298,7 @@ fn decoder_difference(row: &Value) -> Option<String> {
     let theirs = ["allocated", "peak", "reserved"].map(|key| row[key].as_i64().unwrap());
     let (mut requests, mut recorded) = (made(&events.borrow()), recorded(name));
     if let Some(bucket) = first_called(&requests, &format!("{DDP_BUCKET} 0")) {
-        // With the bucket for as long as PyTorch had it, the same allocator says what PyTorch's says.
+        // With the bucket for as long as PyTorch had it, the allocator's statistics are PyTorch's.
         let begun = before_the_first_step(&events.borrow());
         let [peak, reserved] = peaks(&recorded, begun);
         assert_eq!(peaks(&requests, begun), ours[1..], "{name}");
@@ -342,7 +345,7 @@ fn zero_2_asks_as_pytorch_does() {
     asks_as_pytorch_does(Parallelism::Zero2);
 }
 
-/// Recorded of PyTorch on two cards that are not there.
+/// Recorded from PyTorch on two stand-in GPUs.
 #[test]
 fn a_parameter_server_asks_as_pytorch_does() {
     asks_as_pytorch_does(Parallelism::Server);
@@ -359,8 +362,9 @@ fn tensor_parallelism_asks_as_pytorch_does() {
     asks_as_pytorch_does(Parallelism::Tensor);
 }
 
-/// Ranks whose first bucket outlived its rebuild: NCCL's watchdog drops finished work about every 100 ms, so that chance decides.
-/// The lab never has it beside the others; peaks of these may be higher, by as much as the bucket.
+/// Ranks whose first bucket outlived its rebuild. NCCL's watchdog drops finished work about every 100 ms, so this is
+/// chance. The lab never has this bucket beside the others; peaks of these ranks may be higher, by as much as the
+/// bucket.
 const LATE_BUCKET: &[&str] = &[
     "gpt2 ddp bf16 accum 2 steps 8 rank 1",
     "gpt2 ddp bf16 steps 8 rank 0",
@@ -374,10 +378,10 @@ const LATE_BUCKET: &[&str] = &[
     "gpt2 zero1 bf16 steps 8 rank 0",
 ];
 
-/// What a bucket that is late may change.
+/// Figures that such a late bucket may change.
 const BY_THE_BUCKET: [&str; 4] = ["peak_allocated", "peak_reserved", "reserved", "segments"];
 
-/// All figures but the number of allocations.
+/// All figures except the number of allocations.
 const BYTES_AND_SEGMENTS: &[&str] = &[
     "before_step",
     "forward",
@@ -389,11 +393,12 @@ const BYTES_AND_SEGMENTS: &[&str] = &[
     "reserved",
     "segments",
 ];
-/// Those of them that are bytes.
+/// The figures among them that are bytes.
 const BYTES: &[&str] = BYTES_AND_SEGMENTS.split_at(8).0;
 
-/// Figures that are not exact, by run: blocks whose rest was too small to split off are other ones than PyTorch's, as they are
-/// between the two ranks of one run. All others are exact, and the number of allocations always is.
+/// Figures that are not exact, by run: some blocks keep a remainder that is too small to split off, and these are not
+/// the same blocks as PyTorch's, as they differ between the two ranks of one run. All other figures are exact, and the
+/// number of allocations always is.
 const INEXACT: &[(&str, &[&str])] = &[
     ("gpt2 ddp bf16 accum 2 steps 8", &["forward", "backward", "optimizer", "zero_grad", "peak_allocated"]),
     ("gpt2 fsdp bf16 accum 2 steps 8", BYTES_AND_SEGMENTS),
@@ -413,7 +418,7 @@ const INEXACT: &[(&str, &[&str])] = &[
     ("vit-b16 fsdp bf16 steps 8", BYTES),
 ];
 
-/// How far, in percent, a figure that is not exact may be off.
+/// The tolerance of a figure that is not exact, in per cent.
 fn tolerance(run: &str, figure: &str) -> f64 {
     match figure {
         "peak_reserved" | "reserved" | "segments" => 3.0,
@@ -440,7 +445,7 @@ fn figures(row: &Value, seen: &Model, trainer: &Trainer) -> Vec<(&'static str, i
         ("segments", statistics.segment.all.current, &row["segments"]),
         ("allocations", statistics.allocation.all.allocated, &row["allocations"]),
     ];
-    // A pipeline has no boundary behind its forward.
+    // A pipeline has no boundary after its forward.
     if after["forward"].is_i64() {
         all.push(("forward", forward, &after["forward"]));
     }
@@ -452,7 +457,7 @@ fn percent(ours: i64, theirs: i64) -> f64 {
     (ours as f64 / theirs as f64 - 1.0) * 100.0
 }
 
-/// Whether a figure may be what it is, beside PyTorch's.
+/// Whether a figure of ours is acceptable, given PyTorch's.
 fn agrees(run: &str, rank: u64, parameters: i64, (figure, ours, theirs): (&str, i64, i64)) -> bool {
     let inexact = INEXACT.iter().any(|(name, figures)| *name == run && figures.contains(&figure));
     let within =
@@ -460,7 +465,8 @@ fn agrees(run: &str, rank: u64, parameters: i64, (figure, ours, theirs): (&str, 
     let late = LATE_BUCKET.contains(&format!("{run} rank {rank}").as_str()) && BY_THE_BUCKET.contains(&figure);
     match (late, figure) {
         (false, _) => within(theirs),
-        // The bucket is a block of all parameters, which the step's highest point may reach without half of its own rest.
+        // The bucket is a block of all parameters. The step's highest point may come without half of the bucket's own
+        // remainder.
         (true, "peak_allocated") => {
             within(theirs) || (1..=parameters + 2 * MIB.cast_signed()).contains(&(theirs - ours))
         }
@@ -520,7 +526,7 @@ fn compare(row: &Value) -> Compared {
     Compared { run, rank, parameters, figures }
 }
 
-/// Figures of PyTorch's ranks on cards that are not there.
+/// Figures of PyTorch's ranks on the stand-in GPU.
 #[test]
 fn ranks_on_cards_that_are_not_there_are_pytorchs() {
     let rows = include_str!("../data/pytorch-ranks-standin.jsonl").lines();
@@ -528,7 +534,8 @@ fn ranks_on_cards_that_are_not_there_are_pytorchs() {
     for row in rows {
         let Compared { run, rank, figures, .. } = compare(&serde_json::from_str(row).unwrap());
         for (figure, ours, theirs) in figures {
-            // When a block that a stage has sent is free again is timing, and decides into how many segments the same bytes go.
+            // When a block that a stage has sent becomes free is a matter of timing, and decides into how many segments
+            // the same bytes go.
             if figure == "segments" && run.contains(" pp-") {
                 continue;
             }
@@ -571,8 +578,8 @@ fn measured_ranks_are_pytorchs() {
     crate::made::assert_part("lab/guide/several-gpus.md", "measured ranks", &format!("{head}{table}"), command);
 }
 
-/// Adapters under DDP: buckets hold what is trained. Figures of PyTorch 2.11 and peft 0.21.2, two ranks on cards that are not there;
-/// with copies, the first bucket outlived its rebuild.
+/// Adapters under DDP: buckets hold what is trained. Figures of PyTorch 2.11 and peft 0.21.2, two ranks on the stand-in
+/// GPU; with copies, the first bucket outlived its rebuild.
 #[test]
 fn ddp_shares_adapters_alone() {
     const BUCKET: i64 = 14_336;

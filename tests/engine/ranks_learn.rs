@@ -1,4 +1,5 @@
-//! What ranks compute: losses beside PyTorch's, and those of one device; and what is refused because it can't be shared.
+//! What ranks compute: their losses compared with PyTorch's and with those of one device; and what is refused because
+//! it can't be shared.
 
 use serde_json::Value;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
@@ -12,12 +13,12 @@ use vramlab::units::{Bytes, MIB};
 
 use crate::ranks::{of_model, of_world};
 
-/// Losses of ranks that compute, by rank: each on a thread of its own.
+/// The losses of ranks that compute, by rank; each runs on a thread of its own.
 fn losses(way: Parallelism, size: usize, batch: usize) -> Vec<Vec<f32>> {
     losses_of(way, size, Config::new(batch))
 }
 
-/// The same under a configuration, whose batch is that of all ranks.
+/// The same with a configuration, whose batch is that of all ranks.
 fn losses_of(way: Parallelism, size: usize, config: Config) -> Vec<Vec<f32>> {
     losses_of_model(|| crate::training::workload("gpt-mini").0, way, size, config)
 }
@@ -46,8 +47,8 @@ pub fn losses_of_model(
     ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
 }
 
-/// Weights in 16 bits: gradients are averaged in their own type, each rank's losses are those that f32 has to that precision, and
-/// the same whether whole gradients are averaged or shards.
+/// Weights in 16 bits: gradients are averaged in their own type. Each rank's losses are those of f32 to that precision,
+/// and the same whether whole gradients are averaged or shards.
 #[test]
 fn ranks_in_16_bits_learn_as_in_32() {
     let config = Config { optimizer: OptimizerKind::Momentum, ..Config::new(4) };
@@ -68,8 +69,8 @@ fn ranks_in_16_bits_learn_as_in_32() {
     }
 }
 
-/// Adapters in f32 beside weights in 16 bits, and beside those in 4 bits: what ranks gather as bytes they learn from as those that
-/// have it whole.
+/// Adapters in f32 beside weights in 16 bits, and beside weights in 4 bits: ranks that gather these as bytes learn the
+/// same as ranks that have them whole.
 #[test]
 fn ranks_gather_parameters_of_several_types_as_bytes() {
     let config = Config { optimizer: OptimizerKind::Momentum, ..Config::new(4) };
@@ -88,7 +89,8 @@ fn ranks_gather_parameters_of_several_types_as_bytes() {
     }
 }
 
-/// Bytes of 4 bits are gathered as they are, which a cast would not leave, and only as what other weights are.
+/// Weights in 4 bits are gathered as they are stored; a cast would change them. Their storage type must be the type of
+/// the other weights.
 #[test]
 fn weights_in_4_bits_are_sharded_in_the_type_of_the_others() {
     let mixed = Config { amp: Amp::Bf16, ..Config::new(4) };
@@ -114,8 +116,8 @@ fn losses_alone(name: &str, config: Config) -> Vec<f32> {
     (0..6).filter_map(|_| alone.step().unwrap().loss).collect()
 }
 
-/// Two stages of a decoder learn what the whole model does, their batch in micro-batches. A table that is the head's weight too is there
-/// twice, and each of the two is trained by its own gradient alone.
+/// Two stages of a decoder learn what the whole model learns, with their batch in micro-batches. A table that is also
+/// the head's weight exists twice, and each copy is trained by its own gradient alone.
 #[test]
 fn stages_of_decoders_learn_as_the_whole_does() {
     let minis = ["llama-mini.base", "olmo3-mini.base", "mixtral-mini.base", "gemma3-mini.base"];
@@ -142,8 +144,8 @@ fn stages_of_decoders_learn_as_the_whole_does() {
     }
 }
 
-/// Another batch is another program, whose stages pass on other tensors; a batch whose rows are longer than the first one's is an error, as
-/// in PyTorch.
+/// Another batch is another program, whose stages pass on other tensors. A batch whose rows are longer than those of
+/// the first is an error, as in PyTorch.
 #[test]
 fn stages_pass_on_what_another_batch_needs_but_rows_of_one_length() {
     let way = Parallelism::Pipeline(PipelineSchedule::OneForwardOneBackward);
@@ -167,7 +169,8 @@ fn stages_pass_on_what_another_batch_needs_but_rows_of_one_length() {
     }
 }
 
-/// Optimizers that look at whole matrices, or at blocks of them, step what a stage has, and all that a server has, as they would alone.
+/// Optimizers that work on whole matrices, or on blocks of them, step the matrices of a stage, and all matrices of a
+/// server, as they would on one device.
 #[test]
 fn optimizers_of_whole_parameters_learn_the_same() {
     for optimizer in
@@ -190,7 +193,7 @@ fn optimizers_of_whole_parameters_learn_the_same() {
     }
 }
 
-/// The norm that gradients are clipped by is that of all of them, wherever they are; a step that is clipped is another than one that is not.
+/// Gradients are clipped by the norm of all of them, wherever they are; a clipped step differs from an unclipped one.
 #[test]
 fn gradients_are_clipped_by_the_norm_of_all_ranks() {
     let mut config = Config { optimizer: OptimizerKind::Momentum, ..Config::new(4) };
@@ -215,7 +218,7 @@ fn gradients_are_clipped_by_the_norm_of_all_ranks() {
     }
 }
 
-/// Ranks that have a part of each layer learn what one device does, whose heads of keys and biases they share.
+/// Ranks that have a part of each layer learn what one device learns; they share its heads of keys and its biases.
 #[test]
 fn parts_of_decoders_learn_as_the_whole_does() {
     for name in [
@@ -246,7 +249,7 @@ fn parts_of_decoders_learn_as_the_whole_does() {
     }
 }
 
-/// Why a rank of `size` is not there for a model of a name.
+/// Why there is no rank of `size` for a model with this name.
 fn refused(name: &str, way: Parallelism, size: usize, config: Config) -> String {
     let member = Member { parallelism: way, world: World::new(size, 0).unwrap() };
     let options = TrainerOptions { member: Some(member), ..TrainerOptions::default() };
@@ -254,7 +257,7 @@ fn refused(name: &str, way: Parallelism, size: usize, config: Config) -> String 
     Trainer::new(device, model, config, options, Box::new(Deaf)).err().unwrap().to_string()
 }
 
-/// Models and programs of which ranks have no parts.
+/// Models and programs that can't be split into parts.
 #[test]
 fn what_layers_are_not_split_of_is_said() {
     let of_llama = "tp does not split what this family has beside Llama's layers; use ddp or fsdp";
@@ -275,7 +278,7 @@ fn what_layers_are_not_split_of_is_said() {
     ] {
         assert_eq!(refused(name, Parallelism::Tensor, size, Config::new(4)), words, "{name}");
     }
-    // A table that is the head's weight too, on a device that computes.
+    // A table that is also the head's weight, on a device that computes.
     let member = Member { parallelism: Parallelism::Tensor, world: World::new(2, 0).unwrap() };
     let seat = Seat::for_all(2).into_iter().next();
     let options = TrainerOptions { member: Some(member), seat, ..TrainerOptions::default() };
@@ -304,7 +307,7 @@ fn what_layers_are_not_split_of_is_said() {
     );
 }
 
-/// Models and programs of which there are no stages.
+/// Models and programs that can't be split into stages.
 #[test]
 fn what_stages_are_not_made_of_is_said() {
     let refused = |name: &str, config: Config| {
@@ -328,7 +331,7 @@ fn what_stages_are_not_made_of_is_said() {
     }
 }
 
-/// Hears nothing.
+/// An observer that ignores everything.
 struct Deaf;
 
 impl Observer for Deaf {
@@ -342,7 +345,7 @@ fn are_close(run: &str, ours: &[f32], theirs: &[f32]) {
     }
 }
 
-/// Six steps of two ranks, in all ways that were measured, beside the losses of two H200s.
+/// Six steps of two ranks, in all measured ways, compared with the losses of two H200s.
 #[test]
 fn ranks_that_compute_learn_as_pytorchs_do() {
     for way in Parallelism::ALL {
@@ -379,7 +382,8 @@ fn four_ranks_learn_the_same_in_every_way() {
     are_close("tp of 4", &losses(Parallelism::Tensor, 4, batch)[3], &alone);
 }
 
-/// Where tensors wait between their uses changes no loss of a rank, in fused ops neither, and saves memory of its device.
+/// Where tensors wait between their uses changes no loss of a rank, also with fused ops, and saves memory of its
+/// device.
 #[test]
 fn ranks_that_offload_learn_the_same_in_less_memory() {
     for way in Parallelism::ALL {
@@ -401,7 +405,7 @@ fn ranks_that_offload_learn_the_same_in_less_memory() {
         let kept = peak(Offload::Off);
         for offload in [Offload::Activations, Offload::Overlapped, Offload::Optimizer] {
             let waits = peak(offload);
-            // Only a server's rank 0 has state.
+            // With a parameter server, only rank 0 has state.
             let less =
                 if (way, offload) == (Parallelism::Server, Offload::Optimizer) { waits == kept } else { waits < kept };
             assert!(less, "{way} {offload:?}: {waits} bytes beside {kept}");
@@ -409,8 +413,8 @@ fn ranks_that_offload_learn_the_same_in_less_memory() {
     }
 }
 
-/// Shards on the host (`CPUOffloadPolicy`) are stepped there: nothing else is computed, and devices have neither shards nor gradients nor
-/// state between steps.
+/// Shards on the host (`CPUOffloadPolicy`) are stepped there. Results are the same, and between steps devices have no
+/// shards, gradients or state.
 #[test]
 fn shards_on_the_host_learn_the_same() {
     for way in [Parallelism::Fsdp, Parallelism::Zero2] {
@@ -440,7 +444,7 @@ fn shards_on_the_host_learn_the_same() {
     }
 }
 
-/// Where shards lie is said when a model is wrapped, as in PyTorch.
+/// The place of shards is given when a model is wrapped, as in PyTorch.
 #[test]
 fn shards_stay_where_they_were_wrapped() {
     let parked = Config { offload: Offload::Parameters, ..Config::new(4) };
@@ -453,8 +457,8 @@ fn shards_stay_where_they_were_wrapped() {
     trainer.step().unwrap();
 }
 
-/// Mixed precision on ranks that compute: under autocast they learn what one device learns under it, where the policy of FSDP2 takes its
-/// place what 32 bits learn, to the precision of 16.
+/// Mixed precision on ranks that compute: under autocast they learn what one device learns under it. With FSDP2's
+/// policy instead, they learn what 32 bits learn, to the precision of 16.
 #[test]
 fn ranks_in_mixed_precision_learn_as_one_device_does() {
     let apart = |ours: &[f32], theirs: &[f32]| {
@@ -482,7 +486,8 @@ fn ranks_in_mixed_precision_learn_as_one_device_does() {
     }
 }
 
-/// Batches that come from a loader are others on each rank that has a part of the batch of all, as those are that stay on the device.
+/// Batches from a loader differ between ranks that each have a part of the whole batch, as batches that stay on the
+/// device do.
 #[test]
 fn ranks_take_turns_with_batches_that_are_streamed() {
     for way in [Parallelism::Ddp, Parallelism::Fsdp, Parallelism::Tensor] {
@@ -498,8 +503,8 @@ fn ranks_take_turns_with_batches_that_are_streamed() {
     assert_eq!(names, [vec![0, 1], vec![0, 0]], "ranks with batches of their own are runs of their own");
 }
 
-/// Layers in 8 bits: ranks that share a batch learn the same whether they have whole weights or gather them, and nearly what 32 bits
-/// learn. Scales are those of each rank's own tokens.
+/// Layers in 8 bits: ranks that share a batch learn the same whether they have whole weights or gather them, and nearly
+/// what 32 bits learn. Scales are those of each rank's own tokens.
 #[test]
 fn ranks_in_8_bits_learn_the_same_in_every_way() {
     let wide = Config { optimizer: OptimizerKind::Momentum, ..Config::new(4) };
@@ -519,7 +524,8 @@ fn ranks_in_8_bits_learn_the_same_in_every_way() {
     }
 }
 
-/// A gradient that overflows on one rank skips the step of all of them: a rate that lets weights grow beyond what 16 bits hold.
+/// A gradient that overflows on one rank makes all ranks skip the step: the rate lets weights grow beyond what 16 bits
+/// hold.
 #[test]
 fn all_ranks_skip_a_step_in_which_one_overflows() {
     for way in Parallelism::ALL.into_iter().filter(|way| *way != Parallelism::Server) {

@@ -1,4 +1,4 @@
-//! The selftest tested: the processor passes, and a device that errs does not.
+//! Tests the selftest: the processor passes, and a faulty device does not.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,14 +21,14 @@ fn test(device: &mut dyn Device, options: &Options) -> Report {
     run(device, options, &mut |_| {}).unwrap()
 }
 
-/// Every file of Rust below a folder.
+/// All Rust files below a folder.
 fn sources(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let files = entries.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] });
     files.filter(|path| path.extension().is_some_and(|ending| ending == "rs")).collect()
 }
 
-/// The kernels' names, as `Family::name` of every family tells them.
+/// The kernels' names, as `Family::name` of every family returns them.
 fn kernels() -> Vec<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/device/kernels");
     let mut names = Vec::new();
@@ -58,12 +58,12 @@ fn the_processor_passes_and_every_kernel_is_tested() {
     }
 }
 
-/// What [`Faulty`] does wrong.
+/// The fault of [`Faulty`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     /// One element in the middle is a little off.
     Element,
-    /// The last element is left as it was.
+    /// The last element is not written.
     Missing,
     /// One element too many is written.
     Beyond,
@@ -73,7 +73,7 @@ enum Fault {
     Unsupported,
 }
 
-/// The processor, but for one kernel.
+/// The processor, with a fault in one kernel.
 struct Faulty {
     inner: CpuDevice,
     fault: Fault,

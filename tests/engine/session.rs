@@ -1,4 +1,4 @@
-//! A running lab, driven through its handle as a front end drives it.
+//! A running lab, driven through its handle as a front end does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +46,7 @@ impl Driver {
         self.last().view.steps.finished
     }
 
-    /// Waits for a picture; fails with the last one. Some are never seen: what is waited for must stay.
+    /// Waits for a picture; fails with the last one. Some pictures are never seen, so what is waited for must stay.
     fn wait(&mut self, what: &str, wanted: impl FnMut(&Arc<Picture>) -> bool) -> Arc<Picture> {
         let pictures = &mut self.source.pictures;
         let found = patience::in_time(async { pictures.wait_for(wanted).await.unwrap().clone() });
@@ -61,7 +61,8 @@ impl Driver {
         self.wait("pause", |lab| lab.run == RunState::Paused)
     }
 
-    /// Goes on from a pause. What a thread has found out beside the run may be told before it does, and takes no time.
+    /// Goes on from a pause. What a thread has computed beside the run may arrive before the run goes on, and takes no
+    /// time.
     fn advance(&mut self, size: StepSize) -> Arc<Picture> {
         let before = self.last().view.time;
         self.send(Command::Advance(size));
@@ -69,13 +70,13 @@ impl Driver {
     }
 }
 
-/// The value in force of a switch, and the one asked for.
+/// The current value of a switch, and the requested one.
 fn value(view: &View, word: &str) -> (String, Option<String>) {
     let setting = view.settings.get(word).unwrap();
     (setting.value.to_string(), setting.wanted.as_ref().map(ToString::to_string))
 }
 
-/// Nothing is asked for that is not in force.
+/// Whether no requested value is still to come.
 fn is_settled(view: &View) -> bool {
     !view.settings.0.is_empty() && view.settings.0.iter().all(|setting| setting.wanted.is_none())
 }
@@ -89,7 +90,8 @@ fn fifty_random_flips_change_memory_only_while_they_last() {
     let before = driver.advance(StepSize::Step).view.ledger.allocated();
     driver.send(Command::Resume);
     let mut random = Random::new(42);
-    // Every switch that has values, the leak among them, and empty_cache; but for kernels of attention, some of which end a step here.
+    // Every switch that has values, also the leak, and empty_cache; except the attention kernels, some of which end a
+    // step here.
     let levers: Vec<Switch> = Switch::levers().filter(|switch| switch.word() != "attention").collect();
     assert!(levers.contains(&Switch::named("retain").unwrap()));
     for flip in 0..50 {
@@ -123,7 +125,7 @@ fn a_lab_trains_so_many_steps_and_begins_anew_as_it_began() {
     let begun = driver.pause().view.steps.finished;
     driver.send(Command::Train(3));
     let stopped = driver.wait("three steps", |lab| lab.run == RunState::Paused && lab.view.steps.finished >= begun + 3);
-    // The pause may have been within a step, which is then the first of them.
+    // The pause may have come within a step, which is then the first of them.
     assert!(stopped.view.steps.finished == begun + 3 && stopped.view.phase.is_none(), "{:?}", stopped.view.steps);
     driver.send(Command::Set(Switch::named("ckpt").unwrap(), "on".into()));
     driver.send(Command::Train(1));
@@ -240,7 +242,7 @@ fn running_out_of_memory_pauses_with_an_explanation_and_a_switch_helps() {
     let autopsy = lab.view.autopsy.as_ref().unwrap();
     assert_eq!(autopsy.limit, Some(Bytes::mib(60)));
     assert!(autopsy.ledger.reserved() + autopsy.request.segment > Bytes::mib(60) && autopsy.short > Bytes::ZERO);
-    // With the settings as they are, a piece that is large enough would have been taken.
+    // With the settings as they are, a piece that is large enough would have been used.
     assert!(autopsy.unusable.iter().all(|part| part.why != Why::NotSplit), "{:?}", autopsy.unusable);
     let free: Bytes = autopsy.unusable.iter().filter(|part| part.why != Why::Pending).map(|part| part.bytes).sum();
     assert_eq!(free, autopsy.ledger.free());
@@ -255,7 +257,7 @@ fn time_on_pause_is_no_step_time() {
     driver.wait("a step", |lab| lab.view.steps.finished >= 1);
     driver.pause();
     driver.advance(StepSize::Step);
-    // On a busy machine a step may last as long as a short pause: then a longer one tells.
+    // On a busy machine a step may last as long as a short pause; then a longer pause shows it.
     let pauses = [400, 1600, 6400];
     let told = pauses.map(|pause| pause * 1000).into_iter().find_map(|pause| {
         driver.advance(StepSize::Op);
@@ -350,7 +352,7 @@ fn a_limit_and_allocator_settings_are_put_in_force_between_steps() {
     driver.set("alloc-conf", "expandable_segments:True");
     driver.wait("the settings", |lab| value(&lab.view, "alloc-conf") == ("expandable_segments:True".into(), None));
     let grows = |lab: &Arc<Picture>| lab.view.segments.iter().any(|segment| segment.expandable);
-    // In the middle of a step little of what is cached goes back, and what stays may serve all that follows.
+    // In the middle of a step little of the cache goes back, and what stays may serve everything that follows.
     let grown = (0..20).any(|_| {
         let step = driver.finished();
         driver.send(Command::EmptyCache);
@@ -359,7 +361,7 @@ fn a_limit_and_allocator_settings_are_put_in_force_between_steps() {
     assert!(grown, "no segment grows");
     driver.set("limit", "1MiB");
     driver.wait("the limit", |lab| value(&lab.view, "limit") == ("1.00 MiB".into(), None));
-    // What is cached already is no new reservation; in the middle of a step little of it can be given back.
+    // Cached memory is no new reservation; in the middle of a step little of it can be given back.
     let emptied = |driver: &mut Driver| {
         let step = driver.finished();
         driver.send(Command::EmptyCache);

@@ -1,4 +1,4 @@
-//! The simulated GPUs: what must hold on any card. Step times beside PyTorch's are in `parity.rs`.
+//! The simulated GPUs: what must hold for any card. `parity.rs` compares step times with PyTorch's.
 
 use vramlab::allocator::Settings;
 use vramlab::device::sim::{CardCatalog, SimDevice};
@@ -8,7 +8,7 @@ use vramlab::train::{
 };
 use vramlab::units::Bytes;
 
-/// Milliseconds of a step when the first ones are over.
+/// Milliseconds of a step after the first ones.
 fn step_ms(trainer: &mut Trainer) -> f64 {
     (0..4).map(|_| trainer.step().unwrap().total.0 as f64 / 1e3).last().unwrap()
 }
@@ -37,12 +37,13 @@ fn cards_are_as_fast_as_their_data_sheets_order_them() {
     assert!(times[7] > 3.0 * times[1], "{times:?}");
 }
 
-/// How many times as fast a step is under AMP as in fp32, by card and workload: between what is published for the card, or for
-/// its generation, as lab/devices says. bf16 on a T4 is computed in fp32, with conversions.
+/// How many times as fast a step is under AMP as in fp32, by card and workload: between published figures for the card
+/// or its generation, as lab/devices says. bf16 on a T4 is computed in fp32, with conversions.
 #[test]
 fn mixed_precision_is_as_much_faster_as_on_cards_of_the_kind() {
     let (geforce, turing) = ((1.3, 2.4), (1.5, 4.0));
-    // Nothing is published for these that we know of: their tensor cores are four times as fast as fp32, and their memory is not.
+    // We know of no published figures for these: their tensor cores are four times as fast as fp32, but their memory is
+    // not.
     let workstation = (1.5, 4.0);
     let table = [
         ("h200", [(3.0, 7.0); 2]),
@@ -61,7 +62,8 @@ fn mixed_precision_is_as_much_faster_as_on_cards_of_the_kind() {
         ("rtx-5060ti-16g", [geforce; 2]),
         ("rtx-3090", [geforce; 2]),
         ("rtx-3060-12g", [geforce; 2]),
-        // Nothing is published for it either. Its fp32 is so fast by the data sheet that small models wait for the host in any type.
+        // Nothing is published for it either. According to the data sheet its fp32 is so fast that small models wait
+        // for the host in any type.
         ("mi300x", [(0.9, 8.0); 2]),
         ("t4", [turing, (0.3, 1.0)]),
     ];
@@ -87,7 +89,7 @@ fn mixed_precision_is_as_much_faster_as_on_cards_of_the_kind() {
                 println!("{card}: {workload} at {batch}, {amp:?}: {off:.1} ms / {faster:.2}");
                 // Small steps wait for the host on a large card.
                 let least: f64 = if off < 100.0 { f64::min(least, 1.1) } else { least };
-                // Nothing but products: 10 times at batch 8,192 on the H200.
+                // Products only: 10 times at batch 8,192 on the H200.
                 let most = if workload == "mlp" { 1.4 * most } else { most };
                 if !(least..=most).contains(&faster) {
                     wrong.push(format!("{card}: {workload} at {batch} is {faster:.2} times as fast under {amp:?}"));
@@ -148,7 +150,7 @@ fn copies_from_page_locked_memory_overlap_the_computation() {
     let (resident, _) =
         crate::training::simulated(crate::training::workload("mlp").0, crate::training::variant("bf16", 8192));
     let resident = step_ms(&mut { resident });
-    // 32 MiB: half a millisecond beside the computation, three before it.
+    // 32 MiB: half a millisecond at the same time as the computation, three before it.
     assert!((step(true) / resident - 1.0).abs() < 0.05, "{} {resident}", step(true));
     assert!(step(false) > resident + 1.5, "{} {resident}", step(false));
 }
@@ -188,7 +190,7 @@ fn gpt2_at_batch_16_runs_out_of_memory_on_a_t4_which_is_explained_and_survived()
     assert!(matches!(first.evidence, Evidence::OutOfMemory { .. }), "{first:?}");
     assert!(first.remedies.is_empty(), "nothing was tried yet: {first:?}");
     let autopsy = view.autopsy.unwrap();
-    // What the driver had left is too little for the segment; nobody set a limit.
+    // The driver had too little left for the segment; nobody set a limit.
     assert!(autopsy.request.device_free < autopsy.request.segment && autopsy.limit.is_none());
     assert_eq!(autopsy.short, autopsy.request.segment - autopsy.request.device_free);
     assert!(!autopsy.request.attempts.is_empty() && !autopsy.owners.is_empty());

@@ -1,4 +1,4 @@
-//! Switches flipped while it trains, and memory that runs out: nothing leaks, training goes on.
+//! Switches that are flipped during training, and memory that runs out: nothing leaks, and training goes on.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -38,21 +38,21 @@ fn allocated(trainer: &Trainer) -> u64 {
     trainer.memory().allocated().get()
 }
 
-/// Bytes asked for and not given back, and in how many blocks. How far blocks are larger than what was asked for depends on
-/// what was free, so on everything that came before.
+/// The bytes requested and not freed, and the number of their blocks. How much larger blocks are than requested depends
+/// on what was free, so on everything before.
 fn held(trainer: &Trainer) -> (i64, i64) {
     let statistics = trainer.statistics();
     (statistics.requested_bytes.all.current, statistics.allocation.all.current)
 }
 
-/// Flips switches at random between steps, then all back: what is allocated must be what it was.
+/// Flips switches at random between steps, then flips all of them back: allocated must be what it was.
 fn flip_and_return(name: &str, trainer: &mut Trainer, base: Config, finite: bool) {
-    // Everything that is taken once: both library handles, then their kin of a recompute; Adam's moments.
+    // Everything that is taken once: both library handles, those of a recompute, Adam's moments.
     for checkpointing in [Checkpointing::Off, Checkpointing::ALL, Checkpointing::Off] {
         trainer.configure(Config { checkpointing, ..base }).unwrap();
         trainer.step().unwrap();
     }
-    // Products in 8 bits are cuBLASLt's.
+    // Products in 8 bits use cuBLASLt.
     for float8 in [Float8Recipe::Tensorwise, Float8Recipe::Off] {
         trainer.configure(Config { float8, ..base }).unwrap();
         trainer.step().unwrap();
@@ -64,14 +64,14 @@ fn flip_and_return(name: &str, trainer: &mut Trainer, base: Config, finite: bool
         let wanted = flipped(config, &mut dice);
         match trainer.configure(wanted) {
             Ok(()) => config = wanted,
-            // Refused, and everything is as it was.
+            // Refused, and everything is unchanged.
             Err(TrainError::TooFewSamples { .. }) => assert_eq!(*trainer.config(), config, "{name}"),
             Err(error) => panic!("{name} {wanted:?}: {error}"),
         }
         let before = *trainer.config();
         let report = match trainer.step() {
             Ok(report) => report,
-            // As PyTorch: no such attention in f32. The lab goes back to what worked.
+            // As in PyTorch, this attention does not exist in f32. The lab goes back to what worked.
             Err(TrainError::NoKernel { .. }) => {
                 config = Config { attention: AttentionKernel::Auto, ..before };
                 trainer.configure(config).unwrap();
@@ -81,14 +81,14 @@ fn flip_and_return(name: &str, trainer: &mut Trainer, base: Config, finite: bool
         };
         assert!(!finite || report.loss.is_some_and(f32::is_finite), "{name} {config:?}");
     }
-    // The gradients of a zeroed step go with the next set-to-none one.
+    // The gradients of a zeroed step are freed by the next set-to-none.
     trainer.configure(Config { optimizer: OptimizerKind::Sgd, ..base }).unwrap();
     trainer.step().unwrap();
     trainer.configure(base).unwrap();
     trainer.step().unwrap();
     let after = held(trainer);
     if base.data == DataPath::Fresh {
-        // Sizes are another in each step, the number of blocks is not.
+        // Sizes differ in each step; the number of blocks does not.
         assert_eq!(after.1, before.1, "{name}");
     } else {
         assert_eq!(after, before, "{name}");
@@ -115,8 +115,8 @@ fn a_hundred_flips_leave_not_a_byte_of_any_workload_on_a_simulated_gpu() {
             DataKind::Fresh => (Data::Fresh, DataPath::Fresh),
             _ => (Data::Reference, DataPath::Resident),
         };
-        // Whole, logits over 128,000 tokens leave no room on a card for the graphs of many steps that are kept.
-        // Nor do the matrices of attention that is written out. Of blocks of one kind a few do what all do.
+        // At full size, logits over 128,000 tokens leave no room on a card for the kept graphs of many steps, nor do
+        // the matrices of attention that is written out. Of blocks of one kind, a few do what all do.
         let large = entry.config.is_some() || entry.model == Architecture::Cs336;
         let few = |blocks: Repeats| Repeats::nearest(blocks.get().min(4));
         let sizes = if large && name != "llama-mini" && name != "cs336-mini" {
@@ -196,7 +196,7 @@ fn parked_optimizer_state_weighs_on_nothing_between_steps() {
     assert_eq!(host, Some(2 * bytes), "pageable memory holds both moments to the byte");
 }
 
-/// Bytes of parameters on the device at most, in forward passes and between them.
+/// The most bytes of parameters on the device, in forward passes and between them.
 fn most_parameters(events: &[Event]) -> [u64; 2] {
     let (mut here, mut sum, mut forward, mut most) = (BTreeMap::new(), 0, false, [0; 2]);
     for event in events {
@@ -216,8 +216,8 @@ fn most_parameters(events: &[Event]) -> [u64; 2] {
     most
 }
 
-/// Layers of every kind, two models that are trained against each other, fused norms: in forward there is one layer, its weight
-/// and its bias.
+/// Layers of every kind, two models that are trained against each other, fused norms: in forward one layer is on the
+/// device, with its weight and its bias.
 #[test]
 fn parameters_come_for_their_layer_and_leave_again() {
     let models = ["gpt-mini", "bert-mini", "vit-mini", "resnet-mini", "dcgan-mini", "mlp-mini"];
@@ -243,7 +243,7 @@ fn parameters_come_for_their_layer_and_leave_again() {
         assert_eq!(parked, losses, "{name}, fused {fuse}");
         assert_eq!(Some(forward), largest, "{name}, fused {fuse}");
         assert_eq!(before - begins, all, "{name}, fused {fuse}: none before the first step");
-        // Back on the device they are what they would have been.
+        // Back on the device they have the values that they would have had.
         let config = *offloaded.config();
         offloaded.configure(Config { offload: Offload::Off, ..config }).unwrap();
         let values = |trainer: &Trainer| -> Vec<Vec<u8>> {
@@ -258,8 +258,9 @@ fn parameters_come_for_their_layer_and_leave_again() {
     }
 }
 
-/// A program of PyTorch 2.11 with the hooks of `lab/guide/switches/offload.md` on a card that is not there, in its sixth step: allocated
-/// before the first one and after forward, backward, optimizer and zero_grad; peaks of allocated and reserved; requests in all.
+/// A program of PyTorch 2.11 with the hooks of `lab/guide/switches/offload.md` on the stand-in GPU, in its sixth step:
+/// allocated before the first step and after forward, backward, optimizer and zero_grad; peaks of allocated and
+/// reserved; the number of all requests.
 #[test]
 fn offloaded_parameters_take_what_they_take_in_pytorch() {
     let known: [(&str, &str, [u64; 8]); 3] = [
@@ -337,7 +338,7 @@ fn cycles_keep_outputs_until_the_collector_comes() {
             allocated(&trainer)
         })
         .collect();
-    // The logits of a step and its loss: what autograd saved went with the backward pass.
+    // The logits of a step and its loss; what autograd saved was freed in the backward pass.
     let (vocab, positions) = (257, 32);
     let rise = (batch * positions * vocab * 4 + 512) as u64;
     let rises: Vec<i64> = left.windows(2).map(|pair| pair[1] as i64 - pair[0] as i64).collect();
@@ -357,7 +358,8 @@ fn cycles_keep_outputs_until_the_collector_comes() {
     assert_eq!(allocated(&trainer), left[15], "broken up, the cycles are gone");
 }
 
-/// GPT-2 on a simulated H200 under a limit: bytes allocated whenever a step begins, or begins again; what the last one came to.
+/// GPT-2 on a simulated H200 under a limit: allocated bytes whenever a step begins, or begins again, and the result of
+/// the last step.
 fn attempts(on_oom: OnOom, gib: u64) -> (Vec<u64>, Headless, Result<StepReport, TrainError>) {
     let entry = Catalog::with_user_workloads(None).entry("gpt2").unwrap();
     let card = CardCatalog::with_user_cards(None).card("h200").unwrap();
@@ -386,8 +388,9 @@ fn attempts(on_oom: OnOom, gib: u64) -> (Vec<u64>, Headless, Result<StepReport, 
     (begins, run, last)
 }
 
-/// A loop of PyTorch 2.11 that catches `torch.cuda.OutOfMemoryError`, halves the batch and tries again, under the same limits: its
-/// allocator had as many bytes allocated when it did. (Of the sum of losses, a block of 512 bytes, it knows nothing.)
+/// A loop of PyTorch 2.11 that catches `torch.cuda.OutOfMemoryError`, halves the batch and tries again, under the same
+/// limits: its allocator had the same allocated bytes at that time. (It has no sum of losses, which is a block of 512
+/// bytes.)
 #[test]
 fn a_batch_that_halves_itself_does_so_with_what_pytorch_has_allocated() {
     let (begins, mut run, last) = attempts(OnOom::Halve, 16);
@@ -402,10 +405,10 @@ fn a_batch_that_halves_itself_does_so_with_what_pytorch_has_allocated() {
 
 #[test]
 fn within_the_except_block_the_failed_step_lives_on_as_in_pytorch() {
-    // Bytes allocated when each smaller batch is tried. Under 16 GiB PyTorch's third and later tries find other holes.
+    // Allocated bytes when each smaller batch is tried. Under 16 GiB PyTorch's third and later tries find other holes.
     let known: [(u64, usize, &[u64]); 2] = [
         (16, 1, &[16_900_263_424, 17_101_991_424]),
-        // The second step fails, in backward: what forward had saved is there, the gradients under way are not.
+        // The second step fails in backward: what forward saved is there, the current gradients are not.
         (22, 2, &[17_937_986_560, 22_826_390_528, 23_506_826_240, 23_519_370_240]),
     ];
     for (gib, from, held) in known {
@@ -444,7 +447,7 @@ fn out_of_memory_is_survived_wherever_it_strikes() {
     let idle = allocated(&trainer);
     let reserved = u64::try_from(trainer.statistics().reserved_bytes.all.current).unwrap();
     let mut struck = 0;
-    // Every limit lets the step come a little further.
+    // With every limit the step gets a little further.
     for extra in 0..40 {
         trainer.set_limit(Some(Bytes(reserved + extra * (2 << 20))));
         match trainer.step() {
@@ -452,7 +455,7 @@ fn out_of_memory_is_survived_wherever_it_strikes() {
                 struck += 1;
                 assert!(trainer.statistics().num_ooms >= struck);
                 if trainer.steps() == 0 {
-                    // Only moments that were already born may stay.
+                    // Only moments that already existed may stay.
                     trainer.configure(Config { optimizer: OptimizerKind::Sgd, ..base }).unwrap();
                     trainer.configure(base).unwrap();
                     assert_eq!(allocated(&trainer), idle, "limit +{} MiB", 2 * extra);
@@ -470,7 +473,7 @@ fn out_of_memory_is_survived_wherever_it_strikes() {
     assert!(losses.iter().all(|l| l.is_finite()), "{losses:?}");
 }
 
-/// Stops at the n-th safe point, empties the cache at every seventh.
+/// Stops at the n-th safe point, and empties the cache at every seventh.
 struct Impatient {
     left: Rc<Cell<u32>>,
     asked: bool,

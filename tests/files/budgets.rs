@@ -1,5 +1,6 @@
-//! No command takes more time or memory than a file is worth: files that are made to harm, of every shape in which what one
-//! entry costs could grow with those before it. Each is read under the system's own bounds on memory and processor time.
+//! No command takes more time or memory than a file deserves. The files are made to harm: they have every shape in
+//! which the cost of one entry could grow with the entries before it. Each is read under the system's own limits on
+//! memory and processor time.
 
 use std::fs;
 use std::path::Path;
@@ -11,15 +12,16 @@ use vramlab::recording::{FrameBuilder, Writer};
 use vramlab::units::{Address, Bytes, StreamId};
 
 const MIB: u64 = 1 << 20;
-/// Entries of a history: looking at each once for each would take minutes. Where settings are tried, each costs many looks.
+/// Entries of a history: comparing each with each would take minutes. If settings are tried, each costs many looks.
 const ENTRIES: u64 = 60_000;
 const TRIED_ENTRIES: u64 = 12_000;
-/// Seconds of the processor: many times what an unoptimised build takes, and a small part of looking at everything.
+/// Seconds of the processor: many times what an unoptimised build needs, and a small part of what comparing everything
+/// would take.
 const SECONDS: u64 = 40;
 /// Memory of a program that reads nothing: code, stacks of threads, buffers.
 const EMPTY_KIB: u64 = 96 << 10;
 
-/// A pickle in the making, as short as Python writes it: words are told once.
+/// A pickle under construction, as short as Python writes it: repeated words refer to the first.
 struct Pickle {
     bytes: Vec<u8>,
     words: Vec<&'static str>,
@@ -70,7 +72,7 @@ impl Pickle {
         self.raw(b"eu")
     }
 
-    /// A snapshot of these segments and this history.
+    /// A snapshot with these segments and this history.
     fn snapshot(segments: impl FnOnce(&mut Self), trace: impl FnOnce(&mut Self)) -> Vec<u8> {
         let mut pickle = Self::new();
         pickle.raw(b"}(").word("segments").raw(b"](");
@@ -84,7 +86,7 @@ impl Pickle {
 
 const BASE: u64 = 0x7000_0000_0000;
 
-/// Histories, by what is many in them.
+/// Histories, each with a name for what it has many of.
 fn snapshots(entries: u64) -> Vec<(&'static str, Vec<u8>)> {
     let trace = |each: &dyn Fn(&mut Pickle, u64)| {
         Pickle::snapshot(|_| {}, |trace| (0..entries / 2).for_each(|at| each(trace, at)))
@@ -230,7 +232,7 @@ fn snapshots(entries: u64) -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Recordings that are short and unpack to much: with what they unpack to in bytes.
+/// Short recordings that unpack to much, with the number of bytes that they unpack to.
 fn recordings() -> Vec<(&'static str, Vec<u8>, u64)> {
     let recording = |frames: u64, events: &dyn Fn(u64) -> Vec<EventKind>| {
         let mut file = Vec::new();
@@ -253,7 +255,7 @@ fn recordings() -> Vec<(&'static str, Vec<u8>, u64)> {
     vec![("live segments", segments, segments_unpacked), ("long notices", notices, notices_unpacked)]
 }
 
-/// Runs a command on a file under bounds.
+/// Runs a command on a file under limits.
 fn bounded(home: &Path, what: &str, command: &[&str], file: &Path, memory_kib: u64) {
     let mut sh = Command::new("sh");
     let script = format!("ulimit -d {memory_kib} && ulimit -t {SECONDS} && exec \"$@\"");
@@ -297,7 +299,7 @@ fn a_recording_takes_what_it_unpacks_to() {
     }
 }
 
-/// Each failure gives back what can be, beside many parts of segments that can't.
+/// Each failure gives back what it can, beside many parts of segments that can't be given back.
 #[test]
 fn requests_that_fail_do_not_look_through_all_that_is_free() {
     let home = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What is exported is what was recorded: read back, and held against PyTorch's own figures.
+//! Exports contain what was recorded: they are read back, and compared with PyTorch's own figures.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -69,7 +69,7 @@ fn statistics_of_a_history_are_those_that_pytorch_told() {
         let snapshot = Snapshot::open(&path).unwrap();
         let conditions = Conditions::find(&path, &snapshot, &Overrides::default()).unwrap();
         let Some(Statistics(recorded)) = &conditions.statistics else { panic!("{name}") };
-        // What leaves no entry in a history: silent calls, resets of peaks, and retries that look like calls.
+        // Some things leave no entry in a history: silent calls, resets of peaks, and retries that look like calls.
         let report = verify(&snapshot, &conditions).devices.remove(0);
         let whole = open(&path);
         let stats = export::stats(&whole, whole.end(), None, &mut |_, _| {}).unwrap().unwrap();
@@ -89,7 +89,7 @@ fn statistics_of_a_history_are_those_that_pytorch_told() {
     assert!(compared > 30 * 118, "{compared}");
 }
 
-/// Places, sizes and states of blocks; names of those that are handed out.
+/// Places, sizes and states of blocks, and names of those in use.
 type Blocks = BTreeMap<u64, (u64, BlockState, String)>;
 
 fn blocks_of(snapshot: &Snapshot, device: u32) -> Blocks {
@@ -220,7 +220,7 @@ fn an_exported_history_replays_as_the_one_that_it_was_made_of() {
     }
 }
 
-/// What was there when recording began is no entry of a history, and private pools keep their segments.
+/// What existed when recording began is no entry of a history, and private pools keep their segments.
 #[test]
 fn an_exported_history_that_began_late_says_so_again() {
     for name in [
@@ -449,7 +449,7 @@ fn a_run_that_is_exported_replays_to_the_last_statistic() {
     let runs: [(&str, &[&str]); 3] = [
         ("plain", &["gpt-mini", "--data", "fresh"]),
         ("expandable", &["vit-mini", "--data", "fresh", "--alloc-conf", "expandable_segments:True"]),
-        // A request that finds no room gives back what is cached, five times.
+        // A request that finds no room gives back the cache, five times.
         ("limited", &["churn", "--data", "fresh", "--limit", "880MiB"]),
     ];
     for (name, arguments) in runs {
@@ -480,7 +480,7 @@ fn what_modules_kept_is_exported_as_the_run_told_it() {
     let modules = exported["devices"][0]["modules"].as_array().unwrap();
     assert_eq!(modules, told["modules"].as_array().unwrap());
     assert!(modules.iter().any(|module| module["kept"].as_u64() > Some(0)), "{modules:?}");
-    // The first step took a workspace too, which its first product kept.
+    // The first step also took a workspace, which its first product kept.
     let first = ["export", "run.vram", "--to", "json", "--at", "step:1"];
     let first: Value = serde_json::from_str(&done(folder.path(), &first)).unwrap();
     let first = first["devices"][0]["modules"].as_array().unwrap();
@@ -499,7 +499,7 @@ fn a_request_that_failed_is_exported_where_it_failed() {
     assert!(oom["request"]["requested"].as_u64().unwrap() > 1 << 20 && oom["tried"] == true, "{oom}");
     assert!(!oom["remedied"].as_array().unwrap().is_empty() && !oom["words"].as_array().unwrap().is_empty());
     assert_eq!(state["devices"][0]["stats"]["num_ooms"], 1);
-    // Behind it the step was given up: what it held is gone.
+    // After it the step was given up: its memory is freed.
     let later: Value = serde_json::from_str(&done(folder.path(), &["export", "o.vram", "--to", "json"])).unwrap();
     let allocated = |state: &Value| state["devices"][0]["ledger"]["allocated"].as_u64().unwrap();
     assert!(allocated(&later) < allocated(&state) / 2);
@@ -567,7 +567,7 @@ fn no_escape_sequence_of_a_recording_reaches_the_terminal() {
     assert_eq!(name, "\u{1b}]0;owned\u{7}, \"x\"", "it means the same in JSON");
 }
 
-/// What `vramlab export` says with these arguments.
+/// The output of `vramlab export` with these arguments.
 fn export_command(path: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vramlab"));
     command.arg("export").arg(path).args(arguments).env("HOME", "/nonexistent").env_remove("XDG_CONFIG_HOME");
@@ -582,7 +582,7 @@ fn text_of(output: Output) -> String {
 #[test]
 fn a_film_that_is_played_to_its_end_shows_the_last_screen() {
     let (_folder, path) = recorded(&crate::synthetic::training_run());
-    // Not the blocks: their legend goes on naming what it named before, as it should in a film.
+    // The Blocks screen is left out: its legend keeps its names from before, as it should in a film.
     for screen in ["lab", "step", "ops", "compare", "ledger"] {
         let common = ["--size", "100x30", "--screen", screen];
         let film = text_of(export_command(&path, &[&common[..], &["--to", "cast", "--fps", "20"]].concat()));

@@ -1,4 +1,5 @@
-//! What is said of a run: what a flip did, what leaks, and remedies, held to what becomes of them when they are taken.
+//! What is reported about a run: the effect of a flip, leaks, and remedies, which are compared with what happens when
+//! they are applied.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -24,7 +25,7 @@ fn spec(workload: &str, card: &str) -> LabSpec {
     LabSpec { device: DeviceChoice::Sim(Box::new(card)), ..LabSpec::new(entry) }
 }
 
-/// A run, and all that happened in it.
+/// A run, and everything that happened in it.
 struct Heard {
     run: Headless,
     events: Rc<RefCell<Vec<Event>>>,
@@ -38,7 +39,7 @@ impl Heard {
         Some(Self { run: Headless::start_before(spec, Some(listener)).ok()?, events })
     }
 
-    /// False where memory ran out.
+    /// Returns false if memory ran out.
     fn steps(&mut self, count: usize) -> bool {
         (0..count).all(|_| self.run.step().is_ok())
     }
@@ -47,7 +48,7 @@ impl Heard {
         self.run.set(Switch::named(word).unwrap(), value).is_ok()
     }
 
-    /// The most that the last step reserved.
+    /// The highest reserved memory of the last step.
     fn reserved(&mut self) -> Bytes {
         self.run.view().history.latest().unwrap().reserved
     }
@@ -59,7 +60,7 @@ impl Heard {
     }
 }
 
-/// What moved most, by its share of what it was, as it reads; `None` where nothing moved beyond noise.
+/// The figure with the largest relative change, as text; `None` if nothing changed beyond noise.
 fn moved_most(effect: &Effect) -> Option<String> {
     let (before, after) = (effect.before.as_ref()?, effect.after.as_ref()?);
     let share = |a: &Figure, b: &Figure, least: f64| {
@@ -189,7 +190,7 @@ fn remedies_are_worth_what_was_found_by_trying_them() {
     assert_eq!(tried, 5);
 }
 
-/// Waits until a run was looked at for leaks.
+/// Waits until a run has been searched for leaks.
 fn diagnosed(mut source: Source, wanted: impl Fn(&Picture) -> bool) -> Arc<Picture> {
     let found = patience::in_time(async {
         let wanted = |picture: &Arc<Picture>| picture.diagnosis.is_some() && wanted(picture);
@@ -198,7 +199,7 @@ fn diagnosed(mut source: Source, wanted: impl Fn(&Picture) -> bool) -> Arc<Pictu
     found.flatten().unwrap_or_else(|| panic!("not looked at: {:?}", source.pictures.borrow().findings()))
 }
 
-/// Bytes that each step leaves, the finding's sentence, and its place among all.
+/// The bytes that each step leaves, the finding's sentence, and its index among all findings.
 fn leak(picture: &Picture) -> (Bytes, String, usize) {
     let findings = picture.findings();
     let found = findings.iter().enumerate().find_map(|(place, finding)| match &finding.evidence {

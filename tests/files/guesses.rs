@@ -1,5 +1,5 @@
-//! What blocks of a snapshot are for is guessed: of runs of our own it is known, so what is guessed of their exports is held
-//! against that, in bytes at the fullest moment.
+//! The categories of a snapshot's blocks are guessed. For our own runs they are known, so the guesses for their exports
+//! are compared with them, in bytes at the peak.
 
 use std::collections::HashMap;
 
@@ -43,8 +43,8 @@ fn exported(events: &[Event]) -> Snapshot {
     Snapshot::read(&out[..]).unwrap()
 }
 
-/// The same run as PyTorch would have recorded it: no categories, no phases but the optimizer's scope, Python frames of the
-/// user's program, and none in backward, which runs on a thread of its own.
+/// The same run as PyTorch would have recorded it: no categories, no phases except the optimizer's scope, Python frames
+/// of the user's program, and none in backward, which runs on a thread of its own.
 fn as_pytorch(events: &[Event]) -> Vec<Event> {
     const STACKS: [&str; 5] = [
         "__init__ (/job/model.py:5)",
@@ -114,8 +114,8 @@ fn as_pytorch(events: &[Event]) -> Vec<Event> {
     told
 }
 
-/// The requests that are alive where most is allocated behind the first ones, by their number, with their bytes and what they are
-/// for at last.
+/// The requests that are alive at the peak of allocated, after the first ones: by their number, with their bytes and
+/// their final category.
 fn at_peak(events: &[Event], first: usize) -> Vec<(usize, Bytes, Category)> {
     let mut blocks: Vec<(Bytes, Category)> = Vec::new();
     let mut read = |until: usize| {
@@ -153,8 +153,8 @@ fn beginning(snapshot: &Snapshot) -> Beginning {
     Beginning::of(snapshot, 0, &Settings::default())
 }
 
-/// The share of bytes at the peak whose category is guessed right, of those that were asked for behind the first entries; the
-/// wrong ones by what they are and what was guessed.
+/// The share of bytes at the peak with a correctly guessed category, among requests after the first entries; and the
+/// wrong ones, with their category and the guess.
 fn share(events: &[Event], mut snapshot: Snapshot, first: usize) -> (f64, String) {
     let asked: Vec<usize> = (0..)
         .zip(snapshot.device_trace(0))
@@ -181,7 +181,8 @@ fn share(events: &[Event], mut snapshot: Snapshot, first: usize) -> (f64, String
 
 #[test]
 fn most_bytes_at_the_peak_are_guessed_right() {
-    // The least that is right: of exports as they are, and of the same as PyTorch would have recorded them.
+    // The least share that must be right: for exports as they are, and for the same runs as PyTorch would have recorded
+    // them.
     for (workload, variant, floors) in [
         ("gpt-mini", "base", [0.98, 0.98]),
         ("gpt-mini", "bf16ckpt", [0.98, 0.98]),
@@ -200,7 +201,7 @@ fn most_bytes_at_the_peak_are_guessed_right() {
     }
 }
 
-/// The entry behind which the optimizer has taken nothing for the first time since it began.
+/// The first entry after the optimizer's first step has ended.
 fn behind_first_step(snapshot: &Snapshot) -> usize {
     let end = snapshot.annotations.iter().find(|scope| !scope.start).expect("an optimizer's scope ends");
     snapshot.device_trace(0).iter().position(|entry| entry.time > end.time).expect("more than one step")
@@ -208,7 +209,7 @@ fn behind_first_step(snapshot: &Snapshot) -> usize {
 
 #[test]
 fn what_began_late_is_guessed_as_well() {
-    // Parameters were there before: what is wrong weighs more in the rest.
+    // Parameters existed before, so errors weigh more among the rest.
     for (workload, variant, floor) in [
         ("gpt-mini", "base", 0.98),
         ("gpt-mini", "bf16ckpt", 0.98),

@@ -1,5 +1,5 @@
-//! The fuzz targets' bodies without a fuzzer: stored inputs (seeds, and what fuzzing found), and mutations of them that are
-//! the same in each run.
+//! The bodies of the fuzz targets without a fuzzer: stored inputs (seeds, and what fuzzing found), and mutations of
+//! them that are the same in each run.
 
 #[path = "../hostile/bodies/pickle.rs"]
 mod pickle;
@@ -14,10 +14,10 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-/// Mutations of all inputs of a target together.
+/// The number of mutations of all inputs of a target together.
 const MUTATIONS: usize = 3000;
 
-/// Numbers that look random, the same in each run.
+/// Pseudo-random numbers, the same in each run.
 struct Chance(u64);
 
 impl Chance {
@@ -37,7 +37,7 @@ fn inputs(target: &str) -> Vec<Vec<u8>> {
     paths.iter().map(|path| fs::read(path).unwrap()).collect()
 }
 
-/// `input` with a few things changed, some of them as `other` has them.
+/// `input` with a few changes; some parts are taken from `other`.
 fn mutated(input: &[u8], other: &[u8], chance: &mut Chance) -> Vec<u8> {
     let mut bytes = input.to_vec();
     for _ in 0..=chance.below(4) {

@@ -1,4 +1,4 @@
-//! What the fuzz targets `keys` and `toml` run, over a stored corpus and what comes of it by changing bytes.
+//! Runs the fuzz targets `keys` and `toml` on a stored corpus, and on mutations of it.
 
 #[path = "../hostile/bodies/keys.rs"]
 mod keys;
@@ -42,7 +42,7 @@ fn files() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Pieces that mean something to one parser or the other.
+/// Pieces that mean something to one of the parsers.
 const PIECES: [&[u8]; 16] = [
     b"\x1b[",
     b"\x1b[<",
@@ -62,7 +62,7 @@ const PIECES: [&[u8]; 16] = [
     b"\xff",
 ];
 
-/// The same changes on every machine: bytes replaced, pieces put in, parts cut out or doubled.
+/// The same changes on every machine: bytes are replaced, pieces inserted, parts removed or doubled.
 fn changed(seed: &[u8], random: &mut Random) -> Vec<u8> {
     let mut bytes = seed.to_vec();
     for _ in 0..=random.below(4) {

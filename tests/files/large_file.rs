@@ -1,11 +1,12 @@
 //! Long snapshots with deep stacks: they are read as they were written, in memory that grows with their entries and not
 //! with their frames.
 //!
-//! What one of them takes is measured in a process of its own. The last is for whoever works on the speed of reading:
+//! The memory for one of them is measured in a process of its own. The last test is for work on the speed of reading:
 //!
 //!     cargo test --release --test files large_file -- --ignored --nocapture
 //!
-//! writes 750 MB to the temporary folder (or, for good, to the path in `VRAMLAB_BIG`), reads them, and says what that took.
+//! It writes 750 MB to the temporary folder (or, for good, to the path in `VRAMLAB_BIG`), reads them, and prints the time
+//! and memory that this took.
 
 use std::fs::{self, File};
 use std::io::{BufReader, BufWriter, pipe};
@@ -18,14 +19,14 @@ use crate::big::Big;
 use vramlab::snapshot::Snapshot;
 use vramlab::snapshot::replay::{Conditions, Overrides, verify};
 
-/// The most memory that this process ever held, in KiB.
+/// The most memory that this process has used so far, in KiB.
 fn peak() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// What is written on one end of a pipe, read at the other.
+/// Writes a snapshot to one end of a pipe and reads it at the other.
 fn through_a_pipe(big: Big) -> (Snapshot, u64, u64) {
     let (reader, writer) = pipe().unwrap();
     let written = thread::spawn(move || big.write(BufWriter::with_capacity(1 << 20, writer)).unwrap());
@@ -34,7 +35,7 @@ fn through_a_pipe(big: Big) -> (Snapshot, u64, u64) {
     (snapshot, entries, bytes)
 }
 
-/// Where it is set, a process has one test alone: what other tests hold is not counted.
+/// If it is set, a process runs only one test, so that no other test's memory is counted.
 const ALONE: &str = "VRAMLAB_TEST_ALONE";
 
 #[test]
@@ -51,7 +52,7 @@ fn a_long_snapshot_is_read_as_it_was_written() {
     let trace = snapshot.device_trace(0);
     assert_eq!((trace.len() as u64, snapshot.device_count()), (entries, 1));
     assert!(trace.iter().all(|entry| snapshot.stacks.depth(entry.stack) == 9));
-    // Two stacks of each place: where it takes and where it gives back; and the empty one, of blocks at the end.
+    // Two stacks for each place, where it allocates and where it frees; and the empty one, of blocks at the end.
     assert_eq!(snapshot.stacks.len(), 1001);
     let conditions = Conditions::find("none".as_ref(), &snapshot, &Overrides::default()).unwrap();
     let report = verify(&snapshot, &conditions);
@@ -64,7 +65,7 @@ fn a_long_snapshot_is_read_as_it_was_written() {
     assert!(snapshot.device_trace(0).iter().all(|entry| snapshot.stacks.depth(entry.stack) == 70));
     assert_eq!(snapshot.device_trace(0).len() as u64, entries);
     assert!(bytes > 300 * entries, "{bytes} bytes");
-    // Stacks that were kept once for each entry would be as much again.
+    // Stacks that were stored once for each entry would take as much again.
     assert!(held < (6 << 20) + 120 * entries, "{held} bytes for {entries} entries");
 }
 

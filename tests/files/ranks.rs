@@ -1,4 +1,4 @@
-//! What a rank holds because it shares its work is found in a program of somebody else's as in a lab of our own: by PyTorch's
+//! What a rank holds because it shares work is recognised in other people's programs as in a lab of our own: by PyTorch's
 //! stacks, in a snapshot, and in a recording of it.
 
 use std::cell::RefCell;
@@ -33,7 +33,7 @@ fn narrated(way: Parallelism) -> Vec<Event> {
     told
 }
 
-/// The same run as our trainer does it.
+/// The same run by our trainer.
 fn trained(way: Parallelism) -> Vec<Event> {
     let (model, _) = crate::training::workload("gpt2");
     let member = Member { parallelism: way, world: World::new(2, 0).unwrap() };
@@ -67,7 +67,7 @@ fn found(events: &[Event]) -> Option<Evidence> {
     lab.view().findings.iter().find(is_shared).map(|finding| finding.evidence.clone())
 }
 
-/// What screens say of a file, once it is read.
+/// The sentences on screens about a file, once it has been read.
 fn said(path: &Path) -> Vec<String> {
     let mut source = source::open(&[path.to_owned()], false, None).unwrap_or_else(|(_, error)| panic!("{error}"));
     let at_rest = patience::in_time(async {
@@ -75,7 +75,7 @@ fn said(path: &Path) -> Vec<String> {
             picture.reading.is_none() && picture.diagnosis.is_some() && picture.marked.is_some()
         };
         source.pictures.wait_for(looked_at).await.ok()?;
-        // It says what it says when nothing follows.
+        // It is complete when nothing more follows.
         while let Ok(Ok(())) = tokio::time::timeout(Duration::from_millis(500), source.pictures.changed()).await {}
         Some(Arc::clone(&source.pictures.borrow()))
     });
@@ -104,7 +104,7 @@ fn gathered_parameters_are_found_by_the_stacks_of_fsdp_and_are_those_of_a_run_of
     // Twelve blocks and the root, in forward and again in backward.
     assert_eq!((*gathers, *all), (26, 26));
     assert_eq!(found, bytes);
-    // Where segments lie decides which free blocks are cut: by so much figures of ranks on the card differ, too.
+    // The placement of segments decides which free blocks are cut; figures of ranks on the card differ by as much, too.
     assert!(peak.get().abs_diff(of.get()) * 1000 < peak.get(), "{of}, not {peak}");
 }
 

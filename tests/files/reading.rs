@@ -1,5 +1,5 @@
-//! A snapshot is looked at while it is being read: its end stands at once, and its history takes the place of that when all of
-//! it is there. What is told meanwhile is never more than the file has said.
+//! A snapshot can be viewed while it is being read: its end state is shown at once, and the history replaces it when
+//! all of it has been read. What is shown meanwhile is never more than the file has said.
 
 use std::io::{PipeWriter, Write, pipe};
 use std::os::fd::AsRawFd;
@@ -20,7 +20,7 @@ fn pickle() -> Vec<u8> {
     pickle
 }
 
-/// A file that comes through a pipe, of which only the first `part` bytes have come.
+/// A file that comes through a pipe; only its first `part` bytes have arrived.
 fn half_read(pickle: &[u8], part: usize) -> (Front, PipeWriter) {
     let (reader, mut writer) = pipe().unwrap();
     let first = pickle[..part].to_vec();
@@ -34,7 +34,7 @@ fn half_read(pickle: &[u8], part: usize) -> (Front, PipeWriter) {
     (Front::of(source), written.join().unwrap())
 }
 
-/// Somebody who looks at a source.
+/// A viewer of a source.
 struct Front {
     source: Source,
 }
@@ -75,7 +75,7 @@ fn the_end_stands_while_the_history_is_read_and_the_history_takes_its_place() {
     assert!(early.extent.grows && early.can(Ability::Seek).is_err());
     let reading = early.reading.clone().unwrap();
     assert_eq!((reading.doing, reading.part), (ReadingStage::Reading, None), "nobody knows how long a pipe is");
-    // There are no moments yet that a cursor could go to.
+    // There are no moments yet to which a cursor could go.
     front.source.request(Request::Move(Move::Start));
     let asked = front.wait("answer", |picture| picture.answered > early.answered);
     assert!(asked.is_now() && held(&asked) == held(&early));
@@ -87,7 +87,7 @@ fn the_end_stands_while_the_history_is_read_and_the_history_takes_its_place() {
     assert_eq!(held(&late), (allocated, reserved, segments), "the end is what it was");
     assert!(late.extent.end > whole.device_trace(0).len() as u64);
     assert_eq!(late.can(Ability::Seek), Ok(()));
-    // What was said before was not too much.
+    // What was shown before was not too much.
     let peak = late.view.peak_allocated;
     assert!(Bytes::ZERO < so_far && so_far <= peak, "{so_far} {peak}");
     front.source.request(Request::Move(Move::Start));
@@ -114,7 +114,7 @@ fn nobody_reads_on_for_a_screen_that_was_left() {
     let (front, mut writer) = half_read(&pickle, pickle.len() / 2);
     front.wait("first picture", |picture| !picture.view.segments.is_empty());
     drop(front);
-    // More than any buffer on the way holds: who writes is told that nobody is left.
+    // More than all buffers on the way hold: the writer gets an error because nobody reads any more.
     let error = writer.write_all(&pickle[pickle.len() / 2..]).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
 }

@@ -1,4 +1,4 @@
-//! Recordings: what is encoded comes back, what is damaged is told, and the state at any event is that of a replay.
+//! Recordings: what is encoded comes back, damage is reported, and the state at any event is that of a replay.
 
 mod codec;
 mod damage;
@@ -18,7 +18,7 @@ use vramlab::model::{
 use vramlab::recording::{Frame, FrameBuilder};
 use vramlab::units::{Address, Bytes, DeviceIndex, StreamId};
 
-/// Frames of `events`, each of at most `most` of them.
+/// Frames of `events`, with at most `most` of them in each.
 fn frames_of(events: &[Event], most: usize) -> Vec<Frame> {
     let mut builder = FrameBuilder::new(0);
     let mut frames = Vec::new();
@@ -39,7 +39,7 @@ fn events_of(frame: &Frame) -> Vec<Event> {
     frame.unpack().unwrap().events().map(|event| event.unwrap()).collect()
 }
 
-/// A training run `times` times over, each a run that begins anew.
+/// A training run repeated `times` times; each is a run that begins anew.
 fn runs(times: usize) -> Vec<Event> {
     let run = crate::synthetic::training_run();
     let length = run.last().unwrap().time.0 + 1;
@@ -52,26 +52,26 @@ fn runs(times: usize) -> Vec<Event> {
     (0..times).flat_map(again).collect()
 }
 
-/// Two ranks that train the same, one event of each in turn.
+/// Two ranks that train the same, with their events in turn.
 fn two_ranks() -> Vec<Event> {
     let on = |event: &Event, device| Event { device: DeviceIndex(device), ..event.clone() };
     crate::synthetic::training_run().iter().flat_map(|event| [on(event, 0), on(event, 1)]).collect()
 }
 
-/// All that can be seen of a state.
+/// Everything visible in a state.
 fn picture(ranks: &mut Ranks) -> String {
     let mut text = format!("{} of {} beyond {}", ranks.position(), ranks.len(), ranks.beyond());
     for index in 0..ranks.len() {
         let lab = ranks.lab_mut(DeviceIndex(u16::try_from(index).unwrap())).unwrap();
         let mut view = lab.view();
-        // A state to go on from knows the end of its history alone.
+        // A state to go on from knows only the end of its history.
         let history = std::mem::take(&mut view.history);
         text.push_str(&format!("\n{view:?}\n{} {:?}", history.columns(), history.latest()));
     }
     text
 }
 
-/// One event of every kind, with values at the borders of what they can be.
+/// One event of every kind, with values at the ends of their ranges.
 fn every_kind() -> Vec<EventKind> {
     let (name, address, size) = (NameId(7), Address(0x7f00_0000_0200), Bytes(512));
     let report = |loss| StepReport {
@@ -220,7 +220,7 @@ fn every_kind() -> Vec<EventKind> {
         RunState::Failed("".into()),
     ];
     kinds.extend(states.map(EventKind::Run));
-    // Behind all that format 6 has, what 7 has more, and what 8 has more.
+    // After everything that format 6 has: what 7 adds, and what 8 adds.
     kinds.push(EventKind::DeviceMemory(DeviceMemory { free: Bytes::ZERO, total: Bytes(u64::MAX) }));
     kinds.extend([Presence::There, Presence::Silent(u32::MAX), Presence::Gone].map(EventKind::Presence));
     kinds

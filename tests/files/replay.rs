@@ -1,8 +1,9 @@
 //! Replays histories that PyTorch 2.11 recorded on an H200 through our allocator: every segment event, every address,
 //! every final block and every statistic must be PyTorch's.
 //!
-//! `borders-*` were made by PyTorch 2.11's own `libc10_cuda.so` over a driver that hands out addresses in falling and in
-//! random order: every size at which rounding, pools, segments and splits change, and many free blocks of one size.
+//! `borders-*` were made by PyTorch 2.11's own `libc10_cuda.so` on a driver that hands out addresses in descending and
+//! in random order. They have every size at which rounding, pools, segments and splits change, and many free blocks of
+//! one size.
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +23,7 @@ fn replay(name: &str) -> Report {
     verify(&snapshot, &conditions)
 }
 
-/// The replay under a recorded number of retries that is `by` off.
+/// The replay with a recorded number of retries that is off by `by`.
 fn replay_with_retries(name: &str, by: i64) -> Report {
     let path = trace(name);
     let snapshot = Snapshot::open(&path).unwrap();
@@ -31,7 +32,7 @@ fn replay_with_retries(name: &str, by: i64) -> Report {
     verify(&snapshot, &conditions)
 }
 
-/// Everything agrees; `silent` calls of `empty_cache()` had nothing to return.
+/// Asserts that everything agrees; `silent` calls of `empty_cache()` had nothing to return.
 fn matches_completely(name: &str, silent: u64) {
     let report = replay(name);
     assert_eq!(report.first_mismatch, None);
@@ -64,8 +65,8 @@ macro_rules! traces {
     };
 }
 
-// The second number: `empty_cache()` calls that left no entry, as they had nothing to return (churn-gc: as it returned
-// what the garbage collection of the next request would have).
+// The second number counts `empty_cache()` calls that left no entry, because they had nothing to return (churn-gc:
+// because they returned what the garbage collection of the next request would have returned).
 traces! {
     bert_varlen: "bert-varlen", 0;
     bert_varlen_expandable: "bert-varlen-expandable", 0;
@@ -101,7 +102,7 @@ traces! {
     loop_pinned: "loop.gpt-mini.pinned", 1;
 }
 
-/// The program of these two called `empty_cache()` once just before a request that would have had to retry.
+/// The program of these two called `empty_cache()` once, just before a request that would have had to retry.
 #[test]
 fn the_recorded_retries_tell_calls_from_retries() {
     for (name, spots) in [("torture.k", 73), ("torture.m", 103)] {
@@ -124,7 +125,7 @@ fn without_statistics_ambiguous_runs_are_retries() {
 
 #[test]
 fn a_number_of_retries_that_no_reading_gives_is_reported() {
-    // 103 runs can be either, 102 of them are retries: one more or 102 fewer are possible, and no others.
+    // 103 runs can be either, and 102 of them are retries: one more or 102 fewer are possible, and no other numbers.
     for (name, by) in [("torture.m", 2), ("torture.m", -103), ("torture.g", 1), ("torture.g", -1)] {
         let report = replay_with_retries(name, by);
         assert_eq!(report.stats.total, 122);
@@ -133,11 +134,11 @@ fn a_number_of_retries_that_no_reading_gives_is_reported() {
         assert!(mismatch.found.starts_with("num_alloc_retries = "), "{name} {by}: {mismatch:?}");
         assert_eq!(mismatch.explanation, None, "nothing is wrong with the history itself");
     }
-    // Within the range the number is the only witness.
+    // Within this range only the recorded number decides.
     assert_eq!(replay_with_retries("torture.m", 1).stats.matched, 122);
 }
 
-/// A snapshot as a user has it: nothing lies beside it.
+/// A snapshot as a user has it: without a statistics file beside it.
 fn alone(name: &str) -> (Snapshot, Conditions) {
     let snapshot = Snapshot::open(trace(name)).unwrap();
     let conditions = Conditions::find(Path::new("nothing beside"), &snapshot, &Overrides::default()).unwrap();
@@ -190,8 +191,8 @@ fn a_share_of_memory_that_nobody_knows_is_no_limit() {
     assert!(!verify(&snapshot, &conditions).is_match());
 }
 
-/// `borders-random`, but for two free blocks of one size that were handed out in the other order, as by an allocator that
-/// looks at no address.
+/// `borders-random`, with two free blocks of one size handed out in the other order, as by an allocator that does not
+/// look at addresses.
 #[test]
 fn a_tie_that_was_broken_another_way_is_the_first_difference() {
     let report = replay("wrong/tie-the-other-way");

@@ -1,8 +1,8 @@
-//! Snapshots of other people's programs, recorded with PyTorch 2.11 on an H200 as their users record: mostly not from the
-//! first allocation on. Every one opens, and its figures are PyTorch's; where the replay can begin from what was there, it
-//! agrees to the end.
+//! Snapshots of other people's programs, recorded with PyTorch 2.11 on an H200 as their users record: mostly not from
+//! the first allocation on. Every one opens, and its figures are PyTorch's. If the replay can begin from the state at
+//! the beginning, it agrees to the end.
 //!
-//! The statistics beside each file judge, and nothing else: the snapshots are read as if they lay alone.
+//! Only the statistics beside each file are the truth: the snapshots are read as if nothing lay beside them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use vramlab::narration::events;
 use vramlab::snapshot::replay::{Conditions, DeviceReport, Overrides};
 use vramlab::snapshot::{Begins, Snapshot};
 
-/// What PyTorch said when the snapshot was taken, its peaks those since recording began, and when it began.
+/// PyTorch's statistics when the snapshot was taken, with peaks since recording began, and at the beginning.
 #[derive(Deserialize)]
 struct Truth {
     stats: BTreeMap<String, i64>,
@@ -30,7 +30,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/strangers")
 }
 
-/// A history as events, and what the model and the allocator's statistics say at its beginning and its end.
+/// A history as events, and the figures of the model and of the allocator's statistics at its beginning and its end.
 struct Told {
     report: DeviceReport,
     /// Allocated and reserved when recording began.
@@ -45,7 +45,7 @@ fn told(name: &str) -> Told {
     let conditions = Conditions::find(alone, &snapshot, &Overrides::default()).unwrap();
     let mut all = Vec::new();
     let report = events(&snapshot, 0, &conditions, None, |event| all.push(event.kind));
-    // What was there comes first, and then one event for each entry that is about memory.
+    // First comes what was there, and then one event for each entry that is about memory.
     let about_memory = snapshot.device_trace(0).len();
     let is_entry = |kind: &EventKind| kind.changes_memory() || matches!(kind, EventKind::Oom(_));
     let early = all.iter().filter(|kind| is_entry(kind)).count() - about_memory;
@@ -67,7 +67,7 @@ fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap()
 }
 
-/// Current values and peaks are PyTorch's, by the model and among the statistics, but for `others`.
+/// Asserts that current values and peaks are PyTorch's, in the model and in the statistics, except for `others`.
 fn figures_are_pytorchs(name: &str, told: &Told, others: &[&str]) {
     let truth = Truth::of(name);
     for (key, ours) in [
@@ -93,7 +93,7 @@ fn figures_are_pytorchs(name: &str, told: &Told, others: &[&str]) {
     }
 }
 
-/// The allocator agrees to the end, and where the history begins.
+/// Asserts that the allocator agrees to the end, and where the history begins.
 fn is_explained(told: &Told, begins: Begins) {
     let report = &told.report;
     assert_eq!(report.first_mismatch, None);
@@ -115,7 +115,7 @@ fn a_compiled_program_is_read_and_explained() {
 #[test]
 fn a_trainer_that_is_recorded_late_is_explained() {
     let told = told("hf-trainer-llama");
-    // How free memory was cut on the way to what was there is not known.
+    // How free memory had been cut before the beginning is unknown.
     figures_are_pytorchs("hf-trainer-llama", &told, &["inactive_split_bytes.small_pool.peak"]);
     is_explained(&told, Begins::Late);
     assert!(told.report.history.missing.iter().any(|clause| clause.contains("blocks")), "{:?}", told.report.history);
@@ -138,7 +138,7 @@ fn expandable_segments_need_no_size_of_the_card() {
 #[test]
 fn a_ring_buffer_that_overflowed_is_explained_from_what_it_left() {
     let told = told("timm-convnext-ring");
-    // The peaks are those of all that was recorded, and what is left is its end.
+    // The peaks are those of everything recorded, and only its end remains.
     let older = ["start", "active", "allocat", "inactive_split", "requested"];
     figures_are_pytorchs("timm-convnext-ring", &told, &older);
     assert_eq!(told.model.allocated().0, 68_157_440);
@@ -149,7 +149,7 @@ fn a_ring_buffer_that_overflowed_is_explained_from_what_it_left() {
 fn a_snapshot_from_inside_the_observer_of_an_out_of_memory_is_that_moment() {
     let told = told("oom-observer");
     let truth = Truth::of("oom-observer");
-    // The statistics are of later: nothing that was freed meanwhile can be compared.
+    // The statistics were taken later, so nothing that was freed in between can be compared.
     for (key, ours) in told.state.statistics().entries() {
         if key.ends_with(".peak") || key.starts_with("reserved_bytes") && key.ends_with(".current") {
             assert_eq!(ours, truth.stats[&key], "{key}");

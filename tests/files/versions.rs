@@ -1,4 +1,4 @@
-//! The allocator as PyTorch 2.11 to 2.15 have it, against what their own released `libc10_cuda.so` did over a driver that
+//! The allocator of PyTorch 2.11 to 2.15, compared with what the released `libc10_cuda.so` of each did on a driver that
 //! hands out addresses and no memory: every event, placement, final block and statistic.
 //!
 //! The recordings are a few of the tens of thousands of random programs that were judged; `examples/judge` judges more.
@@ -44,7 +44,7 @@ fn every_judged_program_is_as_pytorch_ran_it() {
 
 #[test]
 fn under_another_versions_rules_they_differ() {
-    // Equal sizes are frequent in these, and segments lie at random.
+    // In these, equal sizes are frequent, and segments are placed at random.
     for (name, program) in programs().iter().filter(|(name, _)| name.contains("-default")) {
         let (own, others) = match &name[..4] {
             "2.11" => ("2.11.0", ["2.12", "2.13"]),

@@ -1,5 +1,5 @@
-//! Another allocator asked what a run was: under the run's own conditions it comes to the run's own figures, and under others
-//! to those of a run that had them.
+//! Replays a run through another allocator: under the run's own conditions it gives the run's own figures, and under
+//! others those of a run with these conditions.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ use vramlab::whatif::{BlockAtStart, Conditions, Figures, Follower, Outcome, Plac
 
 type Events = Rc<RefCell<Vec<Event>>>;
 
-/// What a device has before anything runs on it.
+/// The memory of a device before anything runs on it.
 fn memory_of(mut device: SimDevice) -> DeviceMemory {
     device.segments().memory()
 }
@@ -48,7 +48,8 @@ fn train(card_name: &str, workload: &str, config: Config, conf: &str, style: Loo
     (trainer, events)
 }
 
-/// What PyTorch would tell of a run, in the words of a prediction; `stranded` is the model's, who knows of pages.
+/// PyTorch's statistics of a run, in the form of a prediction; `stranded` comes from the model, which knows about
+/// pages.
 fn figures(statistics: &Statistics, lab: &Lab) -> Figures {
     let bytes = |n: i64| Bytes(u64::try_from(n).unwrap());
     let count = |n: i64| u64::try_from(n).unwrap();
@@ -67,7 +68,7 @@ fn figures(statistics: &Statistics, lab: &Lab) -> Figures {
     }
 }
 
-/// A run, its model, and a ghost beside it under conditions of its own.
+/// A run, its model, and a ghost beside it with its own conditions.
 struct Beside {
     trainer: Trainer,
     events: Events,
@@ -130,7 +131,7 @@ fn a_ghost_under_the_conditions_of_the_run_has_its_figures_at_the_end_of_every_s
                     beside.agrees(&format!("{workload} {variant} {conf}: emptied"));
                 }
             }
-            // A program that is read at once comes to the same as one that is followed.
+            // A program that is read as a whole gives the same result as one that is followed.
             let Outcome { figures, history, steps } =
                 predict(&beside.all, DeviceIndex::FIRST, Places::Simulated, &conditions(conf, "h200"));
             assert_eq!((figures, steps), (beside.ghost.figures(), 4));
@@ -157,7 +158,7 @@ fn limits_retries_and_failures_are_the_runs_own() {
         beside.agrees("first step");
         let held = beside.figures().reserved;
         let mut failed = 0;
-        // Down to what does not fit, and up again.
+        // Down to limits that don't fit, and up again.
         for percent in [95, 80, 65, 50, 35, 20, 50, 80, 100] {
             beside.trainer.set_limit(Some(Bytes(held.get() * percent / 100)));
             beside.trainer.memory().empty_cache();
@@ -316,7 +317,7 @@ fn the_program_can_empty_the_cache_every_so_many_steps() {
     );
 }
 
-/// Recordings of PyTorch on an H200, and what `torch.cuda.memory_stats()` said at their end.
+/// Recordings of PyTorch on an H200, with `torch.cuda.memory_stats()` at their end.
 #[test]
 fn histories_of_pytorch_come_to_pytorchs_figures() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces");
@@ -360,7 +361,8 @@ fn histories_of_pytorch_come_to_pytorchs_figures() {
     assert!(compared > 25, "{compared}");
 }
 
-/// Histories that begin late, in a ring buffer or with private pools: what was there when they began is there in the replay, too.
+/// Histories that begin late, in a ring buffer or with private pools: what existed when they began exists in the
+/// replay, too.
 #[test]
 fn histories_that_begin_late_come_to_what_was_recorded() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/strangers");
@@ -382,7 +384,7 @@ fn histories_that_begin_late_come_to_what_was_recorded() {
             assert_ne!(run.facts.begins, Some(Begins::First));
             let other = run.under("expandable_segments:True,large_segment_size_mb:64").unwrap();
             assert_eq!(run.program.starting(&other), StartState::Anew);
-            // What was held is held there, too.
+            // What was held is held in the replay, too.
             let (blocks, bytes) = run.program.held_at_start();
             let figures = run.program.replay(&other).figures;
             assert!(blocks > 0 && figures.peak_allocated >= bytes, "{}: {figures:?}", path.display());
@@ -391,7 +393,7 @@ fn histories_that_begin_late_come_to_what_was_recorded() {
     assert!(late >= 5, "{late}");
 }
 
-/// A history of PyTorch's is asked anew in the same way whatever file it lies in.
+/// A history of PyTorch's is replayed in the same way whatever file it is in.
 #[test]
 fn a_recording_of_a_history_is_asked_anew_as_the_history_is() {
     for name in ["strangers/timm-convnext-ring", "strangers/cuda-graphs", "traces/gpt-mini.all"] {
@@ -423,7 +425,7 @@ fn a_recording_of_a_history_is_asked_anew_as_the_history_is() {
     }
 }
 
-/// A simulated driver whose other streams are done when the test says so.
+/// A simulated driver whose other streams finish when the test says so.
 #[derive(Clone)]
 struct Streams {
     driver: Rc<RefCell<SimulatedDriver>>,
@@ -478,9 +480,9 @@ impl SegmentSource for Streams {
 enum Move {
     Take(u64, u64),
     Free(usize),
-    /// Another stream works on a block.
+    /// Another stream uses a block.
     Use(usize),
-    /// What other streams were given so far is done.
+    /// The work of other streams so far is done.
     Done,
     EmptyCache,
     Limit(Option<u64>),
@@ -499,7 +501,7 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
     proptest::collection::vec(one, 1..300)
 }
 
-/// Blocks are completed and then memory goes back to the driver, for one request.
+/// Whether blocks are completed and then memory goes back to the driver, for one request.
 fn completes_then_releases(events: &[EventKind]) -> bool {
     let completed = events.iter().position(|event| matches!(event, EventKind::FreeCompleted { .. }));
     let released = events.iter().rposition(|event| matches!(event, EventKind::SegmentFree { .. }));
@@ -575,11 +577,12 @@ proptest! {
                 lab.apply(&event);
                 ghost.apply(&event);
             }
-            // Something that is no request tells what the events before it meant.
+            // An event that is no request shows what the events before it meant.
             ghost.apply(&Event::new(Micros(0), EventKind::OpEnd));
             let (told, real) = (ghost.figures(), figures(real.statistics(), &lab));
-            // Whether a request that waited for another stream tried again leaves no event; from there on they part. Nor does
-            // whether blocks were completed before a request that released a cached one, or because it tried again.
+            // No event shows whether a request that waited for another stream tried again; from there on the two
+            // differ. Nor does an event show whether blocks were completed before a request that released a cached one,
+            // or because it tried again.
             if told.retries != real.retries || (ambiguous && real.retries == retries) {
                 break;
             }

@@ -1,4 +1,4 @@
-//! What-if on part of a history, against the same part of the what-if on all of it.
+//! A what-if on part of a history, compared with the same part of the what-if on all of it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use vramlab::snapshot::{Action, Beginning, Snapshot};
 use vramlab::units::{Bytes, DeviceIndex};
 use vramlab::whatif::{Places, RecordedRun, RecordedWriter};
 
-/// A history as the program that a prediction replays; `cut` begins a step before that entry.
+/// A history as the program that a prediction replays; with `cut` a step begins before that entry.
 fn recorded(snapshot: &Snapshot, conditions: &Conditions, cut: Option<usize>) -> RecordedRun {
     let mut writer = RecordedWriter::new(DeviceIndex::FIRST, Places::Recorded);
     let beginning = Beginning::of(snapshot, 0, &conditions.settings);
@@ -34,7 +34,8 @@ fn recorded(snapshot: &Snapshot, conditions: &Conditions, cut: Option<usize>) ->
     writer.finish(None, None).unwrap()
 }
 
-/// Peaks of reserved in the part behind `percent` of a history: of the what-if on all of it, and of the one on that part.
+/// Peaks of reserved in the part after `percent` of a history: of the what-if on all of it, and of the what-if on that
+/// part.
 fn peaks(path: &Path, percent: usize, confs: &[&str]) -> Vec<(Bytes, Bytes)> {
     let snapshot = Snapshot::open(path).unwrap();
     let conditions = Conditions::find_or_guess(path, &snapshot, None);
@@ -51,7 +52,7 @@ fn peaks(path: &Path, percent: usize, confs: &[&str]) -> Vec<(Bytes, Bytes)> {
         let outcome = whole.program.replay(&whole.under(conf).unwrap());
         let truth = outcome.history.page(0, 10).columns.last().unwrap().reserved;
         let mut conditions = part.under(conf).unwrap();
-        // What a part does not show a person may know.
+        // A person may know what a part does not show.
         conditions.limit = conditions.limit.or(whole.facts.conditions.limit);
         (truth, part.program.replay(&conditions).figures.peak_reserved)
     };

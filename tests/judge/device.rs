@@ -1,4 +1,4 @@
-//! The device that a program ran on: memory by arithmetic, addresses as recorded, events by a clock.
+//! The device of a program: its memory is arithmetic, its addresses are the recorded ones, its events follow a clock.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -30,15 +30,15 @@ pub struct Device {
     pub total: Bytes,
     pub capacity: Bytes,
     pub delay: u64,
-    /// Addresses of the segments to come.
+    /// Addresses of the next segments.
     pub addresses: VecDeque<Address>,
-    /// Addresses of the segments to give back.
+    /// Addresses of the next segments to be freed.
     pub releases: VecDeque<Address>,
-    /// Which private pools segments belong to.
+    /// The private pools of segments.
     pub pools: BTreeMap<Address, PoolId>,
-    /// Blocks whose events are recorded later, once for each.
+    /// Blocks whose events are recorded later; a block is listed once for each event.
     pub deferred: VecDeque<Address>,
-    /// Addresses of all blocks in the order in which they are completed, and how many were.
+    /// Addresses of all blocks in the order of their completion, and how many are completed.
     pub completions: Vec<Address>,
     pub count: Rc<Cell<usize>>,
     used: Bytes,
@@ -77,13 +77,13 @@ impl Device {
         self.now += ticks;
     }
 
-    /// `block` is about to be freed.
+    /// Notes that `block` is about to be freed.
     pub fn frees(&mut self, block: Address, hold: Option<String>) {
         self.held.extend(hold.clone());
         self.freeing = Some((block, hold));
     }
 
-    /// It was freed.
+    /// Notes that it was freed.
     pub fn freed(&mut self) {
         self.freeing = None;
     }
@@ -99,7 +99,7 @@ impl Device {
         }
     }
 
-    /// What is completed if the queues are looked through in this order.
+    /// The blocks that are completed if the queues are searched in this order.
     fn completed(&self, order: &[StreamId], wait: bool) -> Vec<Address> {
         let mut left: BTreeMap<Address, usize> = BTreeMap::new();
         for awaited in self.queues.values().flatten() {
@@ -140,7 +140,7 @@ impl Device {
 impl SegmentSource for Device {
     fn malloc(&mut self, size: Bytes) -> Result<Address, OutOfDeviceMemory> {
         self.take(size)?;
-        // Behind the recorded ones none can agree any more.
+        // After the recorded ones nothing can agree any more.
         Ok(self.addresses.pop_front().unwrap_or(Address(1 << 50 | self.used.0)))
     }
 
@@ -194,7 +194,7 @@ impl SegmentSource for Device {
         self.finish(event.0);
     }
 
-    /// As they are completed; each waits for its streams in turn.
+    /// In the order of their completion; each waits for its streams in turn.
     fn order_deferred(&mut self, blocks: &mut [Address]) {
         let next = &self.completions[self.count.get()..];
         let place = |block: &Address| next.iter().position(|completed| completed == block).unwrap_or(usize::MAX);
@@ -202,15 +202,15 @@ impl SegmentSource for Device {
         self.deferred.make_contiguous().sort_by_key(place);
     }
 
-    /// As recorded.
+    /// In the recorded order.
     fn order_pools(&mut self, pools: &mut [PoolId]) {
         let first = |pool: &PoolId| self.releases.iter().position(|segment| self.pools.get(segment) == Some(pool));
         pools.sort_by_key(|pool| first(pool).unwrap_or(usize::MAX));
     }
 
-    /// PyTorch's order is that of a hash table: the first that leaves the completions that were recorded.
+    /// PyTorch's order is that of a hash table: the first order that explains the recorded completions.
     fn order_streams(&mut self, streams: &mut [StreamId]) {
-        // Who waits completes more than who looks: the order that explains most is the one.
+        // A wait completes more than a look, so the order that explains most is the right one.
         let explained = |order: &[StreamId]| {
             let agreeing = [false, true].map(|wait| {
                 let completed = self.completed(order, wait);

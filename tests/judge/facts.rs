@@ -1,4 +1,4 @@
-//! What an allocator did, one fact a line, in the words of the recordings.
+//! What an allocator did, one fact a line, in the wording of the recordings.
 
 use std::cell::Cell;
 use std::fmt::Write;
@@ -9,11 +9,11 @@ use vramlab::allocator::{
 };
 use vramlab::units::{Address, Bytes, StreamId};
 
-/// Notes events as facts.
+/// Writes events down as facts.
 #[derive(Debug, Default)]
 pub struct Trace {
     pub facts: Vec<String>,
-    /// Blocks completed so far; the device looks at it too.
+    /// Number of completed blocks; the device reads it, too.
     pub completed: Rc<Cell<usize>>,
 }
 
@@ -42,7 +42,7 @@ impl TraceSink for Trace {
     }
 }
 
-/// A recorded fact as ours are written; `None` for one that is not compared.
+/// A recorded fact in the wording of ours; `None` if it is not compared.
 pub fn recorded(line: &str) -> Option<String> {
     let words: Vec<&str> = line.split(' ').collect();
     Some(match words[..] {
@@ -53,7 +53,7 @@ pub fn recorded(line: &str) -> Option<String> {
     })
 }
 
-/// Segments, blocks and statistics as they are at the end.
+/// Segments, blocks and statistics at the end.
 pub fn at_the_end<S: SegmentSource>(allocator: &CachingAllocator<S, Trace>) -> Vec<String> {
     let mut facts = Vec::new();
     for segment in allocator.segments() {
@@ -75,7 +75,7 @@ pub fn at_the_end<S: SegmentSource>(allocator: &CachingAllocator<S, Trace>) -> V
     facts
 }
 
-/// Flattened statistics as recorded: four numbers of a counter in one line.
+/// Flattened statistics in the recorded form: four numbers of a counter in one line.
 fn statistics(flat: &str) -> Vec<String> {
     let values: std::collections::BTreeMap<&str, &str> =
         flat.lines().filter_map(|line| line.rsplit_once(' ')).collect();

@@ -1,4 +1,4 @@
-//! Programs of requests that PyTorch's own allocator has run, and ours held against what it did.
+//! Programs of requests that PyTorch's own allocator has run, and a comparison of ours with what it did.
 //!
 //! A program is a text: the conditions (`torch 2.13.0`, `conf …`, `limit …`, `device_bytes …`, `capacity …`, `delay …`,
 //! one a line), the line `script`, requests, the line `facts`, and what PyTorch's allocator did. A request is
@@ -19,9 +19,9 @@
 //! release A B               one user fewer of the pool
 //! ```
 //!
-//! and a fact one of `trace ACTION ADDRESS SIZE STREAM TIME A B …`, `segment …`, `block …`, `stat NAME CURRENT PEAK
-//! ALLOCATED FREED`, `number NAME VALUE`. Others (settings, say) are passed over. Times are not compared; addresses of new
-//! segments are taken from the facts.
+//! A fact is one of `trace ACTION ADDRESS SIZE STREAM TIME A B …`, `segment …`, `block …`,
+//! `stat NAME CURRENT PEAK ALLOCATED FREED`, `number NAME VALUE`. Others (settings, for example) are ignored. Times are
+//! not compared; addresses of new segments are taken from the facts.
 
 mod device;
 mod facts;

@@ -9,7 +9,7 @@ use vramlab::units::{Address, Bytes, StreamId};
 use super::device::Device;
 use super::facts::{self, Trace};
 
-/// A program as recorded.
+/// A recorded program.
 struct Program<'a> {
     conditions: BTreeMap<&'a str, &'a str>,
     script: Vec<&'a str>,
@@ -59,7 +59,8 @@ impl<'a> Program<'a> {
     }
 }
 
-/// Runs the program through our allocator. `Err` with the first differences if it did anything that PyTorch's did not.
+/// Runs the program through our allocator. The error has the first differences, if it did anything that PyTorch's did
+/// not.
 pub fn judge(text: &str) -> Result<usize, String> {
     let program = Program::read(text);
     let mut run =
@@ -74,7 +75,7 @@ pub fn judge(text: &str) -> Result<usize, String> {
         let of = |facts: &[String]| facts.get(at).map_or("the end", |fact| fact).to_owned();
         return Err(format!("event {at}: ours {:?}, PyTorch's {:?}", of(&ours), of(&recorded)));
     }
-    // Segments and blocks in their order, statistics in any; those that were not recorded are not compared.
+    // Segments and blocks in their order, statistics in any order; those that were not recorded are not compared.
     for facts in [&mut ends, &mut recorded_ends] {
         facts.sort_by_key(|fact| (is_statistic(fact), if is_statistic(fact) { fact.clone() } else { String::new() }));
     }
@@ -108,9 +109,9 @@ fn first_difference(ours: &[String], recorded: &[String]) -> Option<usize> {
 
 struct Run {
     allocator: CachingAllocator<Device, Trace>,
-    /// Blocks by the script's names; none for a request that failed.
+    /// Blocks by the script's names; `None` for a failed request.
     live: BTreeMap<String, Option<(Address, u64)>>,
-    /// Pools that requests go to, and whether a graph is captured.
+    /// Private pools to which requests go, and whether a graph is captured.
     diversions: Vec<(PoolId, bool)>,
     /// Side streams of live blocks, and whether they were recorded while events are held back.
     uses: BTreeMap<String, BTreeMap<u64, bool>>,
@@ -158,7 +159,7 @@ impl Run {
         }
     }
 
-    /// Tells the device whose segments are whose: private pools give theirs back in the recorded order.
+    /// Tells the device which pools segments belong to: private pools give theirs back in the recorded order.
     fn look_at_pools(&mut self) {
         let segments = self.allocator.segments();
         let pools = segments.into_iter().map(|segment| (segment.address, segment.pool_id)).collect();

@@ -1,4 +1,4 @@
-//! The slow model: one vector of blocks in address order, searched from end to end for everything.
+//! The slow model: one vector of blocks in address order, which is searched from end to end for everything.
 
 use vramlab::allocator::Settings;
 use vramlab::units::{Bytes, MIB};
@@ -28,14 +28,14 @@ struct Block {
     large: bool,
     state: State,
     sides: Vec<u64>,
-    /// Start of the segment or range: neighbours are those in the vector with the same home.
+    /// Start of the segment or range: neighbours are adjacent in the vector and have the same home.
     home: u64,
     /// Page size; zero for cudaMalloc segments.
     page: u64,
     born: u64,
 }
 
-/// One number over time.
+/// A number and its peak.
 #[derive(Clone, Copy, Default)]
 struct Count {
     now: i64,
@@ -203,7 +203,7 @@ impl Model {
         self.before(at).is_some() || self.after(at).is_some()
     }
 
-    /// Addresses of a pool's free blocks in order (stream, size, address).
+    /// Indices of a pool's free blocks in the order (stream, size, address).
     fn free_set(&self, large: bool) -> Vec<usize> {
         let mut set: Vec<usize> = (0..self.blocks.len())
             .filter(|&at| self.blocks[at].state == State::Free && self.blocks[at].large == large)
@@ -245,7 +245,7 @@ impl Model {
         Some(self.blocks[found].address)
     }
 
-    /// The block at `address` is free (or new) and serves `n` bytes.
+    /// The block at `address`, which is free or new, serves `n` bytes.
     fn hand_out(&mut self, address: u64, n: u64, rounded: u64) {
         let at = self.at(address);
         let (was_split, plain) = (self.split(at), self.blocks[at].page == 0);
@@ -360,7 +360,7 @@ impl Model {
         }
     }
 
-    /// Joins the block with neighbours in the same state; it keeps its own requested size.
+    /// Merges the block with neighbours in the same state; it keeps its own requested size.
     fn merge(&mut self, mut at: usize) -> (usize, i64) {
         let (state, mut neighbours) = (self.blocks[at].state, 0);
         if let Some(below) = self.before(at).filter(|&below| self.blocks[below].state == state) {

@@ -1,4 +1,4 @@
-//! The binary's words and exit codes.
+//! The binary's output and exit codes.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -15,7 +15,7 @@ fn vramlab(arguments: &[&str]) -> Output {
         .env_remove("PYTORCH_CUDA_ALLOC_CONF")
         .env_remove("PYTORCH_ALLOC_CONF")
         .env("XDG_CONFIG_HOME", "/nonexistent")
-        // The same words on every machine: without `--device` the processor trains.
+        // The output is the same on every machine: without `--device` the processor trains.
         .env("CUDA_VISIBLE_DEVICES", "")
         .stdin(Stdio::null())
         .output()
@@ -53,14 +53,14 @@ fn recordings_and_printed_runs_are_compared_side_by_side() {
     assert!(rows.as_array().unwrap().iter().all(|row| row["peak_allocated"]["median"].as_f64().unwrap() > 0.0));
     let table = String::from_utf8(vramlab(&["compare", &plain, &amp]).stdout).unwrap();
     assert!(table.contains("amp.vram") && table.contains("AMP bf16") && table.contains('*'), "{table}");
-    // What a snapshot can't know has its sign, and nothing is best or worse by it.
+    // A figure that a snapshot can't have is marked, and nothing is best or worse by it.
     let traces = concat!(env!("CARGO_MANIFEST_DIR"), "/tests");
     let compared = |snapshot: &str| -> (String, serde_json::Value) {
         let table = String::from_utf8(vramlab(&["compare", snapshot, &plain]).stdout).unwrap();
         let line = table.lines().find(|line| line.contains(".pickle.xz")).unwrap().to_owned();
         (line, serde_json::from_slice(&vramlab(&["compare", "--json", snapshot, &plain]).stdout).unwrap())
     };
-    // One whose scopes tell steps has their times; what a step works on it does not say.
+    // A snapshot with scopes has times of steps; it does not say what a step works on.
     let (line, rows) = compared(&format!("{traces}/strangers/cuda-graphs.pickle.xz"));
     assert!(line.matches('–').count() == 1, "throughput: {line}");
     assert_eq!((&rows[0]["steps"], &rows[1]["steps"]), (&serde_json::json!(4), &serde_json::json!(6)));
@@ -114,7 +114,7 @@ fn a_run_prints_what_hooks_on_all_modules_of_the_reference_would() {
     let amp = run(&["--amp", "bf16"]);
     let dtypes = ["blocks.0.qkv", "blocks.0.ln1", "blocks.0"].map(|name| of(&amp, name, "dtype"));
     assert_eq!(dtypes, ["bfloat16", "float32", "float32"]);
-    // Checkpointing: of a block its result alone; and every micro-batch calls all of them.
+    // With checkpointing, a block keeps only its result; and every micro-batch calls all blocks.
     let ckpt = run(&["--ckpt", "--accum", "2"]);
     assert_eq!((of(&ckpt, "blocks.0", "kept"), of(&ckpt, "blocks.0", "calls")), ((2 * 32 * 32 * 4).into(), 2.into()));
 }
@@ -145,7 +145,7 @@ fn mistakes_are_told_with_exit_code_2() {
     refused(&["teach"], 2, "there is no workload 'teach'");
 }
 
-/// Each way that a small model knows, on as few of the cards as hold the batch, and on all of them.
+/// Each way that a small model supports, on as few of the cards as hold the batch, and on all of them.
 #[test]
 fn ways_to_share_the_work_are_compared_by_what_fits() {
     let fit = ["fit", "gpt-mini", "--parallel", "all", "--device", "sim:h200x4", "--limit", "80MiB", "--steps", "2"];
@@ -160,7 +160,7 @@ fn ways_to_share_the_work_are_compared_by_what_fits() {
     let (best, beyond) = (&fsdp["largest_batch"]["best"], &fsdp["largest_batch"]["beyond"]);
     assert_eq!(best["batch"].as_u64().unwrap() + 4, beyond["batch"].as_u64().unwrap());
     assert!(beyond["why"].as_str().unwrap().contains("limit of 80.0 MiB"), "{beyond}");
-    // What it says to run does.
+    // The printed command does what it promises.
     let command = best["command"].as_str().unwrap();
     assert!(command.contains("--device sim:h200x4 --parallel fsdp"), "{command}");
     let words: Vec<&str> = command.split(' ').skip(1).collect();
@@ -236,7 +236,7 @@ fn a_recording_of_ranks_has_a_device_for_each() {
     }
 }
 
-/// What the lab's screen Why says of ranks, `run` says too.
+/// `run` reports the same about ranks as the lab's screen Why.
 #[test]
 fn findings_of_ranks_are_in_the_table_and_in_its_json() {
     let run = |arguments: &[&str]| {
@@ -267,7 +267,8 @@ fn findings_of_ranks_are_in_the_table_and_in_its_json() {
     assert!(table.contains("The worst is rank 1: ") && table.contains(" more than rank 0."), "{table}");
 }
 
-/// Samples of several lengths: an epoch is as many steps as there are batches for each rank, and ranks have batches of their own.
+/// Samples of several lengths: an epoch has as many steps as each rank has batches, and ranks have batches of their
+/// own.
 #[test]
 fn ranks_take_turns_with_the_batches_of_an_epoch() {
     let folder = tempfile::tempdir().unwrap();
@@ -367,7 +368,7 @@ fn a_request_that_fails_is_dissected_in_words_and_in_json() {
     let oom = &row["oom"];
     assert!(oom["short"].as_u64().unwrap() > 0 && oom["request"]["attempts"].as_array().unwrap().len() >= 3, "{oom}");
     assert!(row["findings"][0]["sentence"].as_str().unwrap().starts_with("out of memory"), "{}", row["findings"]);
-    // What is said to fit does.
+    // What is said to fit does fit.
     let fits = oom["remedied"].as_array().unwrap().iter().any(|tried| tried["fits"] == true);
     let flag = row["findings"][0]["flags"][0].as_str().unwrap().to_owned();
     assert!(fits && flag.starts_with("--"), "{flag}");
@@ -570,7 +571,7 @@ fn the_selftest_tells_rows_and_refuses_what_it_cannot_test() {
     }
 }
 
-/// What the binary does with at most so much address space and the files of `config`.
+/// The output of the binary with at most this much address space and with the files of `config`.
 fn within(mib: u32, config: &Path, arguments: &[&str]) -> Output {
     let limited = format!("ulimit -v {}; exec \"$0\" \"$@\"", mib * 1024);
     let mut command = Command::new("sh");
@@ -604,13 +605,13 @@ fn sizes_at_their_bounds_take_no_host_memory_before_they_are_refused() {
     }
 }
 
-/// What is put into a folder; nothing is unreadable for who may read everything.
+/// What is put into a folder; a user who may read everything finds nothing unreadable.
 fn hostile() -> impl Iterator<Item = &'static str> {
     let forbidden = (!rustix::process::geteuid().is_root()).then_some("unreadable");
     ["pipe", "zeros", "folder", "dangling", "circle", "large", "latin", "wrong"].into_iter().chain(forbidden)
 }
 
-/// Fills the folder of one kind of files with all that is none.
+/// Fills the folder of one kind of files with everything that is no regular file.
 fn fill_with_what_is_no_file(folder: &Path) {
     fs::create_dir_all(folder).unwrap();
     let at = |name: &str| folder.join(name).with_extension("toml");
@@ -664,7 +665,7 @@ fn settings_that_can_not_be_read_are_told_and_the_defaults_used() {
     assert!(code == Some(0) && error.contains(&told) && error.contains("did you mean \"glyphs\"?"), "{error}");
     let (_, doctor, _) = configured(config.path(), &["doctor"]);
     assert!(doctor.contains("line 2, column 1"), "{doctor}");
-    // The file says where to train, and the command line beats it.
+    // The file says where to train, and the command line overrides it.
     fs::write(&file, "device = 'sim:t4'\n").unwrap();
     let (code, table, error) = configured(config.path(), &run);
     assert!(code == Some(0) && table.contains("sim:t4"), "{table}{error}");
@@ -764,7 +765,7 @@ fn no_escape_sequence_of_a_file_or_an_argument_reaches_the_terminal() {
         let output = within(1000, config.path(), arguments);
         let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(!text.contains(|c: char| c.is_control() && c != '\n') && !text.contains('\u{202e}'), "{text:?}");
-        // What clap says comes without them.
+        // clap's messages contain none of them.
         assert!(text.contains(r"\u001b") || text.contains("invalid value 'no'"), "{text:?}");
     }
 }
@@ -781,8 +782,8 @@ fn allocator_settings_that_are_no_text_are_refused() {
     }
 }
 
-/// Nothing is broken by a terminal: columns wrap by themselves, a figure keeps its unit, a flag its value, and a command that is
-/// copied from several lines runs.
+/// Output is not broken by a terminal's width: columns wrap by themselves, a figure keeps its unit, a flag its value,
+/// and a command that is copied from several lines runs.
 #[test]
 fn tables_wrap_by_column_at_every_width() {
     let commands: [&[&str]; 5] = [
@@ -800,7 +801,7 @@ fn tables_wrap_by_column_at_every_width() {
             assert!(!output.is_empty() && !output.contains('\x1b'), "no terminal, no colours: {arguments:?}");
             for line in output.lines() {
                 let cells = line.chars().count();
-                // A word that is wider than the terminal can't be helped.
+                // A word that is wider than the terminal can't be avoided.
                 let is_word = line.split_whitespace().any(|word| word.chars().count() + 12 > columns);
                 assert!(cells <= columns || is_word, "{arguments:?} at {columns}:\n{line}");
                 let starts = line.trim_start();

@@ -1,4 +1,4 @@
-//! The demo: the built-in story on the lab it is told of, to its end; and in a terminal.
+//! The demo: the built-in story on its own lab, to its end; and in a terminal.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use vramlab::source::{self, Source};
 use vramlab::tui::{self, App, Effect, GlyphTier, Message, Ranks, ReadingPace, Story};
 use vramlab::workload;
 
-/// The lab that tells a story, on a clock of the test's.
+/// The lab that plays a story, on the test's clock.
 struct Told {
     source: Source,
     app: App,
@@ -53,7 +53,7 @@ impl Told {
         self.tell(Message::Key(KeyEvent::new(code, KeyModifiers::NONE)))
     }
 
-    /// So much time passes; what the screen of this size shows then.
+    /// Lets this time pass, and returns the screen of this size.
     fn after(&mut self, time: Duration, (columns, rows): (u16, u16)) -> String {
         self.now += time;
         self.tell(Message::Clock(self.now));
@@ -67,7 +67,7 @@ impl Told {
     }
 }
 
-/// What a scene of the story is about, by words that the screen must show before it ends.
+/// For each scene of the story, the words that the screen must show before it ends.
 const SHOWN: [(&str, &[&str]); 8] = [
     ("Mixed precision", &["AMP off → fp16"]),
     ("Checkpointing", &["checkpoint off → on"]),
@@ -97,7 +97,7 @@ fn the_story_comes_to_its_end_and_each_scene_shows_what_it_tells() {
         {
             seen[scene - 1] = screen;
         }
-        // What may never come is waited for longer.
+        // Waiting for something that may never come takes longer.
         assert!(told.now < begun + Duration::from_secs(85), "scene {scene} waits for ever:\n{}", seen[scene - 1]);
         std::thread::sleep(Duration::from_millis(10));
     }

@@ -1,4 +1,4 @@
-//! What is said of a recorded run on the command line: whatif, tune, diff, report, check.
+//! The commands about a recorded run: whatif, tune, diff, report, check.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -38,14 +38,14 @@ fn record(path: &str, more: &[&str]) {
     assert!(vramlab(&[&run[..], more].concat()).status.success());
 }
 
-/// What `torch.cuda.memory_stats()` said at the end of a trace.
+/// A figure of `torch.cuda.memory_stats()` at the end of a trace.
 fn stat(name: &str, key: &str) -> u64 {
     let path = trace(name).replace(".pickle.xz", ".stats.json");
     let stats: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     stats["stats"][key].as_u64().unwrap()
 }
 
-/// What is predicted and recorded, by the keys of PyTorch's statistics.
+/// Figures that are predicted and recorded, by the keys of PyTorch's statistics.
 const KEYS: [(&str, &str); 6] = [
     ("peak_reserved", "reserved_bytes.all.peak"),
     ("reserved", "reserved_bytes.all.current"),
@@ -57,7 +57,7 @@ const KEYS: [(&str, &str); 6] = [
 
 #[test]
 fn where_the_limit_is_not_recorded_tune_says_what_fits_at_both_ends_as_report_does() {
-    // Without the statistics beside it, which have the limit.
+    // Without the statistics beside it, which contain the limit.
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("oom-observer.pickle.xz");
     std::fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/strangers/oom-observer.pickle.xz"), &path).unwrap();
@@ -94,7 +94,7 @@ fn whatif_has_the_figures_of_the_run_and_those_of_runs_of_the_same_program_under
             assert_eq!(figures[key], stat(run, stat_key), "{key} of {run}");
         }
     }
-    // Where the driver puts other segments nobody knows, and with it which of two blocks of one size is used.
+    // Nobody knows where the driver would place other segments, and so which of two blocks of one size is used.
     let run = "bert-varlen-max-split";
     assert_eq!(told["asked"][1]["peak_reserved"], stat(run, "reserved_bytes.all.peak"));
     let (allocated, real) =
@@ -132,7 +132,7 @@ fn what_tune_finds_is_what_whatif_says_of_it_and_the_smallest_limit_is_one() {
     let peaks: Vec<u64> = best.iter().map(|row| row["peak_reserved"].as_u64().unwrap()).collect();
     assert!(peaks.len() > 1 && peaks[0] < told["recorded"]["peak_reserved"].as_u64().unwrap(), "{told}");
     let calls = |row: &Value| row["num_device_alloc"].as_u64().unwrap() + row["num_device_free"].as_u64().unwrap();
-    // But for the defaults, which come last, a higher peak pays with fewer calls.
+    // Except for the defaults, which come last, a higher peak is only listed if it has fewer calls.
     let front = &best[..best.len() - 1];
     for pair in front.windows(2) {
         assert!(pair[0]["peak_reserved"].as_u64() < pair[1]["peak_reserved"].as_u64(), "{told}");
@@ -197,7 +197,7 @@ fn a_report_tells_who_held_the_peak_and_what_was_tried_for_a_request_that_failed
     assert_eq!(device["peak_allocated"], held);
     let failure = &device["ooms"][0];
     assert_eq!(failure["tried"], true);
-    // No settings serve a request that is larger than what may be had beside what is live.
+    // No settings serve a request that is larger than the memory left beside live blocks.
     assert!(failure["remedied"].as_array().unwrap().iter().all(|tried| tried["fits"] == false), "{failure}");
     let smallest = device["smallest_limit"].as_u64().unwrap();
     let file = trace("oom-and-recover");
@@ -220,14 +220,14 @@ fn a_leak_of_a_strangers_history_is_found_by_its_line_step_by_step() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/strangers/leak-outputs.pickle.xz");
     let told = json(&["report", path.to_str().unwrap(), "--format", "json"]);
     let device = &told["devices"][0];
-    // The scopes of its optimizer tell the steps.
+    // The scopes of its optimizer mark the steps.
     assert_eq!((&device["repetitions"]["told"], &device["steps"]), (&true.into(), &10.into()));
     assert!(
         device["history"]["begins"].is_string() && device["history"]["missing"].is_array(),
         "{}",
         device["history"]
     );
-    // A list keeps a hidden state of every step: 3 MiB, in one block, from which a rest is not always split off.
+    // A list keeps a hidden state of every step: 3 MiB in one block, from which a remainder is not always split off.
     let leaks = device["leaks"].as_array().unwrap();
     assert_eq!(leaks.len(), 1, "{leaks:?}");
     assert!(leaks[0]["line"].as_str().unwrap().starts_with("layer_norm (main.py:"), "{leaks:?}");

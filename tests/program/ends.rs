@@ -1,5 +1,5 @@
-//! Every way out, from whatever lies over the screen: keys, Ctrl-C, the signals that end a program. And what a watched
-//! program's end and a recording's frames come to.
+//! Every way out of everything that lies over the screen: keys, Ctrl-C, the signals that end a program. Also the end of
+//! a watched program, and a recording's frames.
 
 use std::fs::File;
 use std::path::Path;
@@ -16,7 +16,7 @@ use vramlab::units::DeviceIndex;
 use crate::patience::{self, PATIENCE};
 use crate::terminal::{Session, in_environment};
 
-/// The program in a terminal of its own, at home in a folder of its own.
+/// The program in a terminal of its own, with a home folder of its own.
 fn start(arguments: &[&str], home: &Path, environment: &[(&str, &str)]) -> Session {
     let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_vramlab"));
     command.args(arguments);
@@ -40,19 +40,20 @@ const LAB: &[&str] = &["gpt-mini", "--device", "cpu"];
 const SIMULATED: &[&str] = &["gpt2", "--device", "sim:h200"];
 const LESSON: &[&str] = &["lesson", "checkpointing"];
 
-/// Something that lies over a screen: the program, what it shows before, the keys that open it, and what it shows then.
+/// Something that lies over a screen: the program, what it shows before, the keys that open the thing, and what it
+/// shows then.
 struct Over(&'static str, &'static [&'static str], &'static str, &'static [&'static str], &'static str, Leaves);
 
-/// Which keys leave it.
+/// The keys that leave it.
 #[derive(Clone, Copy, PartialEq)]
 enum Leaves {
-    /// `q` and no more.
+    /// A single `q`.
     AtOnce,
     /// The first `q` closes it.
     Closes,
-    /// It is closed, then the first one asks, as Ctrl-C does: there is an audience.
+    /// The first `q` closes it; then the next one asks, as Ctrl-C does, because there is an audience.
     Asks,
-    /// `q` is text: `Esc` closes it.
+    /// `q` is text here: `Esc` closes it.
     Writes,
 }
 
@@ -83,13 +84,13 @@ const OVER: &[Over] = &[
     Over("the demo", &["demo"], "demo 1/", &[], "demo 1/", AtOnce),
 ];
 
-/// Between keys that are no sequence of one key.
+/// The pause between keys that form no sequence of one key.
 const BETWEEN_KEYS: Duration = Duration::from_millis(20);
 
-/// How many of them run side by side: each waits for its screen most of its time.
+/// How many of them run at the same time: each waits for its screen most of the time.
 const SIDE_BY_SIDE: usize = 4;
 
-/// Opens everything that lies over a screen, leaves it so, and looks at the exit code.
+/// Opens everything that lies over a screen, leaves it in this way, and checks the exit code.
 fn leave_each(code: u32, way: impl Fn(&mut Session, &Over) + Sync) {
     let queue = Mutex::new(OVER.iter());
     let leave = |over: &Over| {
@@ -128,7 +129,7 @@ fn q_leaves_from_everywhere() {
             Closes => 2,
             Asks => 3,
             Writes => {
-                // With what follows it could begin a sequence: it has been heard alone when it has closed the line.
+                // Followed by other bytes it could begin a sequence: once it has closed the line, it was read alone.
                 session.press("\x1b");
                 session.wait_for(&format!("the end of {name}"), |screen| !screen.contents().contains(shown));
                 // A line may lie over something that `q` closes.
@@ -173,7 +174,7 @@ fn frames(path: &Path) -> Vec<Frame> {
     frames
 }
 
-/// Whether it holds the notice that the recording has begun.
+/// Whether the frame has the notice that recording has begun.
 fn tells_of_the_beginning(frame: &Frame) -> bool {
     let begins = |kind: &EventKind| matches!(kind, EventKind::Notice { text } if text.starts_with("recording to "));
     frame.unpack().unwrap().events().any(|event| begins(&event.unwrap().kind))
@@ -181,7 +182,7 @@ fn tells_of_the_beginning(frame: &Frame) -> bool {
 
 #[test]
 fn a_live_recording_has_a_frame_for_every_quarter_of_a_second() {
-    /// What a killed writer costs at most, in microseconds.
+    /// The most that a killed writer loses, in microseconds.
     const MOST: u64 = 250_000;
     for workload in [LAB, &["gpt2", "--device", "sim:h200", "--speed", "max"]] {
         let home = tempfile::tempdir().unwrap();
@@ -189,7 +190,7 @@ fn a_live_recording_has_a_frame_for_every_quarter_of_a_second() {
         let mut session = start(&arguments, home.path(), &[]);
         session.wait_for_text("RUNNING");
         let path = home.path().join("run.vram");
-        // What happened before the recording began is written at once, however long it took.
+        // Everything before the recording began is written at once, however long it took.
         let since_it_began = || {
             let mut frames = frames(&path);
             let begun = frames.iter().position(tells_of_the_beginning)?;
@@ -208,7 +209,7 @@ fn a_live_recording_has_a_frame_for_every_quarter_of_a_second() {
     }
 }
 
-/// Whether there is a Python for a program to watch; said where there is none.
+/// Whether there is a Python to watch a program; says so if there is none.
 fn python() -> bool {
     let found = std::process::Command::new("python3").arg("--version").output().is_ok();
     if !found {
@@ -217,7 +218,7 @@ fn python() -> bool {
     found
 }
 
-/// A watched program that has a stand-in for PyTorch.
+/// A watched program, with a stand-in for PyTorch.
 fn watched(home: &Path, options: &[&str], program: &[&str]) -> Session {
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/watch");
     let arguments = [&["watch"], options, &["--"], program].concat();
@@ -241,7 +242,7 @@ fn watching_on_a_screen_ends_as_the_program_did() {
         session.press("q");
         assert_eq!(end(&mut session), code, "{script}:\n{}", session.text());
     }
-    // One that goes on when it is left has not ended.
+    // A program that goes on when it is left has not ended.
     let home = tempfile::tempdir().unwrap();
     let mut session = watched(home.path(), &[], &["python3", train, "100000", "0.01", "allocated"]);
     session.wait_for_text("WATCHING");

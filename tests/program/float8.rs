@@ -1,4 +1,4 @@
-//! FP8 on the command line: what it costs, and where it is refused.
+//! FP8 on the command line: its cost, and where it is refused.
 
 use std::process::{Command, Output};
 
@@ -36,7 +36,7 @@ fn what_fp8_costs_stands_in_the_guide() {
             [told["allocated_after"]["forward"].clone(), told["peak_allocated"].clone()]
         };
         let (plain, with) = (run(""), run(" --fp8"));
-        // Both workspaces of cuBLASLt and a few single numbers are no difference that matters.
+        // Both workspaces of cuBLASLt and a few single numbers make no relevant difference.
         let more = with[0].as_i64().unwrap() - plain[0].as_i64().unwrap();
         assert_eq!(if more.abs() < 4 << 20 { 0 } else { more.signum() }, order, "{program}: {more} bytes");
         let cells = [&plain[0], &with[0], &plain[1], &with[1]].map(gib);

@@ -1,4 +1,4 @@
-//! Ranks that are processes of their own, started as torchrun, mpirun and SLURM start them.
+//! Ranks that are processes, started as torchrun, mpirun and SLURM start them.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -10,17 +10,17 @@ use serde_json::Value;
 
 use crate::patience;
 
-/// What tells a lost rank sooner or later: silence. Who is killed is told before.
+/// The silence after which a lost rank is reported. A killed rank is reported earlier.
 pub const SILENCE: Duration = Duration::from_secs(60);
 
-/// A port that nothing has, nor the ports behind it that rank 0 tries when it is taken: no other test of this program is given
-/// them, and the system lends none of these to whoever connects.
+/// A free port, whose successors, which rank 0 tries if it is taken, are free too: no other test of this program gets
+/// them, and the system gives none of them to a client.
 pub fn port() -> String {
     const FIRST: u16 = 20_000;
     const RUNS: u16 = 350;
     const EACH: u16 = 32;
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    // Where other programs of these tests run beside this one, they begin elsewhere.
+    // Other programs of these tests, which may run at the same time, begin elsewhere.
     let begin = u16::try_from(std::process::id() % u32::from(RUNS)).unwrap();
     let ports = (0..RUNS).map(|_| FIRST + (begin + NEXT.fetch_add(1, Ordering::Relaxed)) % RUNS * EACH);
     let is_free = |port: &u16| (*port..*port + EACH).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok());
@@ -43,7 +43,7 @@ fn launched(ranks: usize, arguments: &[&str]) -> Vec<Output> {
     children.into_iter().map(|child| child.wait_with_output().unwrap()).collect()
 }
 
-/// The losses of every rank; those of a stage that has none are empty.
+/// The losses of every rank; empty for a stage that has none.
 fn losses(stdout: &[u8]) -> Vec<Vec<f64>> {
     let object: Value = serde_json::from_slice(stdout).unwrap();
     let losses = |rank: &Value| rank["losses"].as_array().unwrap().iter().map(|loss| loss.as_f64().unwrap()).collect();
@@ -84,7 +84,7 @@ fn two_processes_learn_what_two_threads_do() {
     }
 }
 
-/// Where rank 0 has no terminal, the lab is a table.
+/// If rank 0 has no terminal, the lab is a table.
 #[test]
 fn without_a_terminal_the_lab_is_a_table_of_all_ranks() {
     let port = port();
@@ -109,7 +109,7 @@ fn three_processes_learn_what_three_threads_do() {
     }
 }
 
-/// Every other rank says who is gone, and ends.
+/// Every other rank reports who is gone, and ends.
 #[test]
 fn a_rank_that_is_killed_ends_the_others() {
     let port = port();

@@ -1,4 +1,4 @@
-//! The lab of ranks that are processes: rank 0 in a pseudo-terminal draws it, the others train for it.
+//! The lab of ranks that are processes: rank 0 draws it in a pseudo-terminal, the others train for it.
 
 use std::fs::File;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::patience::{self, PATIENCE, Stopwatch};
 use crate::pytorch::torchrun;
 use crate::terminal::{Session, in_environment, step_shown, vramlab};
 
-/// What ending may take: ranks say goodbye to each other.
+/// The longest that ending may take: ranks say goodbye to each other.
 const END: Duration = Duration::from_secs(10);
 
 /// The processes of a lab of several ranks.
@@ -45,7 +45,7 @@ impl Launched {
         Self { lab: Session::start(in_environment(vramlab(arguments), &variables), 120, 40), others }
     }
 
-    /// Presses `q`; what each of the other ranks said.
+    /// Presses `q`; returns the output of each of the other ranks.
     fn leave(mut self) -> Vec<String> {
         self.lab.press("q");
         assert_eq!(self.lab.wait_for_end(END).exit_code(), 0);
@@ -60,7 +60,7 @@ impl Drop for Launched {
     }
 }
 
-/// What a process said that ends by itself, and soon.
+/// The output of a process that ends by itself, and soon.
 fn ended(mut other: Child, well: bool) -> String {
     let mut watch = Stopwatch::start(other.id());
     let has_ended = || {
@@ -75,7 +75,7 @@ fn ended(mut other: Child, well: bool) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// By rank, the steps before which a switch was set to this value.
+/// For each rank, the steps before which a switch was set to this value.
 fn flips(path: &Path, value: &str) -> [Vec<u64>; 2] {
     let mut reader = Reader::new(File::open(path).unwrap());
     let (mut flips, mut next) = ([Vec::new(), Vec::new()], [0; 2]);
@@ -118,7 +118,7 @@ fn rank_0_shows_all_ranks_and_a_switch_reaches_them_before_the_same_step() {
     let [first, second] = flips(&path, "sgd");
     assert!(first.first().is_some_and(|step| *step > 0), "{first:?}");
     assert_eq!(first.first(), second.first());
-    // The second run begins with it. Where the first one was cut off, one rank may have begun a step more.
+    // The second run begins with it. Where the first one was cut off, one rank may have begun one more step.
     assert_eq!([first.len(), second.len()], [2, 2], "{first:?} {second:?}");
 }
 
@@ -134,7 +134,7 @@ fn a_rank_that_is_killed_is_named_and_threads_can_take_over() {
     gone.wait().unwrap();
     ranks.lab.press("P");
     ranks.lab.wait_for_training();
-    // Who is left of the processes is no longer needed.
+    // The remaining processes are no longer needed.
     ended(ranks.others.remove(0), true);
     ranks.leave();
 }
@@ -148,7 +148,7 @@ fn a_rank_that_says_nothing_is_named_and_the_lab_goes_on_or_ends_without_it() {
     let stopped = Instant::now();
     ranks.lab.wait_for_text("rank 1 has said nothing for 5 s: the others wait for it");
     assert!(stopped.elapsed() < SILENCE, "took {:?}", stopped.elapsed());
-    // Of each rank the strip says what it does: the one is silent, and for how long, the others wait.
+    // The strip says what each rank does: that one is silent, and for how long, and the others wait.
     let rows = |screen: &vt100::Screen| -> Vec<String> {
         let contents = screen.contents();
         let below = contents.lines().skip_while(|line| !line.contains("ranks fsdp · 3"));
@@ -165,7 +165,7 @@ fn a_rank_that_says_nothing_is_named_and_the_lab_goes_on_or_ends_without_it() {
     ranks.lab.wait_for("a step more", |screen| step_shown(&screen.contents()) > before);
     kill_process(silent, Signal::STOP).unwrap();
     ranks.lab.wait_for("silence again", |screen| rows(screen).iter().any(|row| row.contains("silent ")));
-    // Who is silent holds nobody up, and is named once more where a launcher would wait for it.
+    // A silent rank delays nobody, and is named once more where a launcher would wait for it.
     ranks.lab.press("q");
     assert_eq!(ranks.lab.wait_for_end(END).exit_code(), 1);
     ranks.lab.assert_restored();
@@ -175,7 +175,7 @@ fn a_rank_that_says_nothing_is_named_and_the_lab_goes_on_or_ends_without_it() {
     ended(ranks.others.remove(0), true);
 }
 
-/// As people start it: torchrun itself, with its ranks in sessions of their own and the terminal handed on.
+/// As users start it: torchrun itself, with its ranks in sessions of their own and the terminal passed on.
 #[test]
 fn torchrun_hands_its_terminal_to_the_lab_of_rank_0() {
     let Some(python) = torchrun() else { return };
@@ -190,7 +190,7 @@ fn torchrun_hands_its_terminal_to_the_lab_of_rank_0() {
     let mut launched = Session::start(in_environment(command, &variables), 120, 40);
     launched.wait_for_training();
     launched.wait_for_text("ranks ddp · 2");
-    // The lab sees a new size, though the signal of it goes to torchrun.
+    // The lab notices a new size although the signal goes to torchrun.
     launched.resize(90, 30);
     launched.wait_for_text("ranks allocated/peak/reserved");
     launched.press("D");
@@ -221,7 +221,7 @@ fn a_rank_without_memory_stops_all_and_they_begin_again() {
     let mut ranks = Launched::start(2, &limited);
     ranks.lab.wait_for_text("OUT OF MEMORY");
     ranks.lab.wait_for_text("out of memory");
-    // Half the batch, until it fits.
+    // Halves the batch until it fits.
     ranks.lab.press("bbb ");
     ranks.lab.wait_for_training();
     ranks.leave();

@@ -1,4 +1,4 @@
-//! Samples of several lengths on the command line: what an epoch comes to, in words and in JSON, and what fits.
+//! Samples of several lengths on the command line: the figures of an epoch, in words and in JSON, and what fits.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use crate::made;
 
-/// A file of 300 lengths: short ones, every tenth longer than the last, so that it fits no segment, and one of `longest`.
+/// A file of 300 lengths: short ones, of which every tenth is longer than the previous tenth, so that it fits no
+/// segment, and one of `longest`.
 struct File(PathBuf);
 
 impl File {
@@ -75,7 +76,7 @@ fn an_epoch_is_told_on_80_columns_the_worst_first() {
     assert_eq!((settings[0], settings.len()), ("PyTorch's defaults", 5), "{text}");
     let batches = labels(&text, "other batches");
     assert_eq!((batches[0], *batches.last().unwrap()), ("shuffle", "pack, rows of 64"), "{text}");
-    // A limit is what PyTorch collects garbage under: nothing is needed beside it.
+    // PyTorch collects garbage only under a limit; with one, nothing else is needed.
     let limited = file.text("run llama-mini --device sim:t4 --batch 4 --attention-mask=off --limit 4GiB", 1);
     assert!(!limited.contains("set_per_process_memory_fraction") && limited.contains("  step 71 is out of memory: "));
     let twice = file.text("run llama-mini --device sim:h200 --batch 4 --steps 100", 0);
@@ -106,7 +107,7 @@ fn an_epoch_in_json_has_every_step_and_every_alternative() {
     let others = told["alternatives"].as_array().unwrap();
     assert_eq!(others.len(), 8);
     let of = |conf: &str| others.iter().find(|one| one["alloc_conf"] == conf).unwrap();
-    // More than 76 % of the card are reserved, so that there is garbage to collect.
+    // More than 76 % of the card are reserved, so there is garbage to collect.
     let collecting = of("garbage_collection_threshold:0.8");
     assert!(bytes(&collecting["reserved"]["max"]) < bytes(&run["reserved"]["max"]), "{collecting}");
     assert!(run["limit"].is_null() && of("expandable_segments:True")["limit"].is_null());
@@ -135,7 +136,7 @@ fn what_fits_is_decided_by_the_longest_samples() {
     assert!(told.contains("--lengths"), "the command has the file\n{told}");
 }
 
-/// Programs whose memory the guide gives with a mask of padding and without.
+/// Programs for which the guide gives the memory with and without a mask of padding.
 const MASKED: [&str; 7] = [
     "llama-3.2-1b --device sim:h200",
     "llama-3.2-1b --device sim:h200 --ckpt",
@@ -165,7 +166,7 @@ fn what_a_mask_of_padding_costs_stands_in_the_guide() {
             ["allocated", "reserved"].map(|figure| told["run"][figure]["max"].clone())
         };
         let ([allocated, reserved], with) = (epoch(" --attention-mask=off"), epoch(""));
-        // Heads that share keys leave only matrix products in f32, unless a mask has them repeated.
+        // Heads that share keys leave only matrix products in f32, unless a mask makes them repeated.
         let grows = !program.ends_with("--weights fp32");
         assert_eq!(bytes(&with[0]) > bytes(&allocated), grows, "{program}");
         let cells = [&allocated, &with[0], &reserved, &with[1]].map(gib);

@@ -1,7 +1,8 @@
-//! Programs of PyTorch and transformers behind the stand-in, beside what the same programs asked of an H200.
+//! Programs of PyTorch and transformers on the stand-in GPU, compared with what the same programs requested on an H200.
 //!
-//! `VRAMLAB_UPDATE=1 VRAMLAB_TEST_PYTHON=… cargo test --test program measured::all -- --ignored` runs all of them, which takes a quarter
-//! of an hour, and writes the guide's table. Without `--ignored` one program of each small model is run.
+//! `VRAMLAB_UPDATE=1 VRAMLAB_TEST_PYTHON=… cargo test --test program measured::all -- --ignored` runs all of them,
+//! which takes a quarter of an hour, and writes the guide's table. Without `--ignored` one program of each small model
+//! is run.
 
 mod ranks;
 
@@ -28,11 +29,11 @@ const SKIPPED: &[(&str, &str)] = &[
     ("dcgan fp16", "1..3,0"),
 ];
 
-/// A program and what it asked of an H200.
+/// A program, and its figures on an H200.
 struct Row {
     name: String,
     program: &'static str,
-    /// What the program is given, and the figures.
+    /// The program's arguments, and the figures.
     row: Value,
 }
 
@@ -46,7 +47,7 @@ fn lines(text: &str) -> impl Iterator<Item = Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap())
 }
 
-/// The words of a row that are not what most rows have.
+/// The words of a row in which it differs from most rows.
 fn name(row: &Value, model: &str, plain: &[(&str, Value)]) -> String {
     let mut name = row[model].as_str().unwrap().to_owned();
     for (key, usual) in plain {
@@ -113,10 +114,10 @@ fn figures(row: &Value) -> Vec<(&'static str, i64)> {
     rows.map(|(name, value)| (name, value.as_i64().unwrap())).to_vec()
 }
 
-/// A figure that is not the H200's: its name, its value here, its value there.
+/// A figure that differs from the H200's: its name, its value here, its value there.
 type Difference = (&'static str, i64, i64);
 
-/// What of a program's figures is not the H200's.
+/// The figures of a program that differ from the H200's.
 fn differences(python: &str, row: &Row) -> Vec<Difference> {
     let home = tempfile::tempdir().unwrap();
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/standin/measured").join(row.program);
@@ -140,7 +141,7 @@ fn differences(python: &str, row: &Row) -> Vec<Difference> {
     both.filter(|(ours, theirs)| ours != theirs).map(|((name, ours), (_, theirs))| (name, ours, theirs)).collect()
 }
 
-/// A program that is not equal, as the guide says it.
+/// A program with differences, as the guide describes it.
 fn sentence(name: &str, differences: &[Difference]) -> String {
     let mut parts: Vec<String> = Vec::new();
     for (figure, ours, theirs) in differences {
@@ -151,7 +152,7 @@ fn sentence(name: &str, differences: &[Difference]) -> String {
     format!("* **{name}**: {}\n", parts.join(", "))
 }
 
-/// A table of models, and a sentence for each program that is not equal.
+/// A table of models, and a sentence for each program with differences.
 fn page(compared: &[(Row, Vec<Difference>)]) -> String {
     let mut text = "| programs | run | equal | peak allocated | peak reserved |\n|---|--:|--:|--:|--:|\n".to_owned();
     let mut models: BTreeMap<&str, [usize; 4]> = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! The real program in a pseudo-terminal: keys, resizing, signals, panics, a lost connection. Whatever ends it, the
-//! terminal comes back as it was.
+//! The real program in a pseudo-terminal: keys, resizing, signals, panics, a lost connection. Whatever ends the
+//! program, the terminal is restored.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -20,7 +20,7 @@ use crate::terminal::{
     Session, in_environment, lab_command, pid, size, small_lab_command, step_shown, vramlab, wait_for_end,
 };
 
-/// What ending may take.
+/// The longest that ending may take.
 const END: Duration = Duration::from_secs(2);
 
 #[test]
@@ -86,7 +86,7 @@ fn ranks_of_the_processor_train_in_a_lab_that_ends_them_all() {
     }
 }
 
-/// What was put on the terminal's clipboard, the last one: the payload of OSC 52, decoded.
+/// The last text on the terminal's clipboard: the payload of OSC 52, decoded.
 fn clipboard(raw: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(raw);
     let (_, sequence) = text.rsplit_once("\x1b]52;c;")?;
@@ -113,7 +113,7 @@ fn what_is_copied_reaches_the_terminals_clipboard_and_leaving_tells_what_the_run
     lab.wait_for_training();
     lab.press("m");
     lab.wait_for("autocast to fp16", |screen| {
-        // Not "→ fp16", which is still to come: a pause would hold it up.
+        // Not "→ fp16", which is still to come: a pause would delay it.
         let is_on = |line: &str| line.contains("m AMP") && line.contains("fp16") && !line.contains("→ fp16");
         screen.contents().lines().any(is_on)
     });
@@ -157,14 +157,14 @@ fn whom_a_signal_ended_is_told_nothing() {
 fn in_a_small_address_space_larger_batches_are_refused_and_training_goes_on() {
     let mut lab = Session::start(small_lab_command(768, "gpt-mini"), 120, 60);
     lab.wait_for_training();
-    // A batch that nothing holds is not even made.
+    // A batch that does not fit in any memory is not even made.
     lab.press(" ");
     lab.wait_for_text("PAUSED");
     lab.press(&"B".repeat(20));
     lab.press(" ");
     lab.wait_for_text("it stays as it was");
     lab.wait_for_text("RUNNING");
-    // Twice as many at a time, until a step does not fit.
+    // Twice as many each time, until a step does not fit.
     let mut batch: u64 = 4;
     while !lab.text().contains("OUT OF MEMORY") {
         assert!(batch < 1 << 20, "everything fits:\n{}", lab.text());
@@ -175,7 +175,7 @@ fn in_a_small_address_space_larger_batches_are_refused_and_training_goes_on() {
             let text = screen.contents();
             text.contains(&taken) || text.contains("OUT OF MEMORY")
         });
-        // Steps go through with it, or one does not.
+        // Either steps go through with it, or one does not.
         let begun = step_shown(&lab.text());
         lab.wait_for("steps with the batch, or no memory", |screen| {
             let text = screen.contents();
@@ -183,7 +183,7 @@ fn in_a_small_address_space_larger_batches_are_refused_and_training_goes_on() {
             gone_on || text.contains("OUT OF MEMORY")
         });
     }
-    // The batch of the last whole step is asked for again, and an eighth of that.
+    // The batch of the last complete step is requested again, and an eighth of it.
     lab.press("bbb ");
     lab.wait_for_text("RUNNING");
     // The step that failed was the first of its batch, or a later one.
@@ -205,7 +205,7 @@ fn ctrl_c_leaves() {
     lab.assert_restored();
 }
 
-/// What changed from frame to frame adds up to what is drawn anew, colours and all.
+/// The changes from frame to frame add up to what a complete redraw shows, colours included.
 #[test]
 fn a_picture_drawn_anew_is_the_picture() {
     let mut lab = Session::lab(&[]);
@@ -268,7 +268,7 @@ fn no_unfinished_sequence_keeps_a_person_from_leaving() {
         let mut lab = Session::lab(&[]);
         lab.wait_for_text("RUNNING");
         lab.press(beginning);
-        // A busy machine takes its time to see that nothing follows: it is pressed until it is heard.
+        // A busy machine needs time to see that nothing follows: the key is pressed until it is read.
         let left = || {
             sleep(Duration::from_millis(700));
             lab.press(way_out);
@@ -288,7 +288,7 @@ fn what_is_pasted_into_a_line_is_written_there() {
     lab.press("L");
     lab.wait_for_text("Enter sets it from the next step on");
     lab.press("\x1b[200~5\x1b[A12MiB\r\x1b[201~");
-    // Control characters of the paste are left out, and it ends nothing.
+    // Control characters in the paste are left out, and the paste ends nothing.
     lab.wait_for_text("5[A12MiB");
     lab.press("\x15");
     lab.press("\x1b[200~512MiB\x1b[201~\r");
@@ -370,7 +370,7 @@ fn whatever_signal_ends_it_the_terminal_comes_back() {
 fn a_signal_ends_it_while_the_terminal_takes_no_bytes() {
     let mut lab = Session::lab(&[]);
     lab.wait_for_text("RUNNING");
-    // Its reader holds the screen's lock to write to it: as long as this does, nobody reads.
+    // Its reader holds the screen's lock to write to it: as long as this thread holds the lock, nobody reads.
     let screen = Arc::clone(&lab.screen);
     let stopped = screen.lock().unwrap();
     lab.press("??????");
@@ -387,7 +387,7 @@ fn a_lost_terminal_ends_it_even_in_the_middle_of_a_write() {
         let PtyPair { master, slave } = native_pty_system().openpty(size(200, 60)).unwrap();
         let mut child = slave.spawn_command(lab_command(&[])).unwrap();
         drop(slave);
-        // One reader that stops at the first bytes: soon the program hangs in a write.
+        // A reader that stops at the first bytes: soon the program blocks in a write.
         let mut reader = master.try_clone_reader().unwrap();
         let mut buffer = [0; 64];
         assert!(reader.read(&mut buffer).unwrap() > 0);
@@ -409,7 +409,7 @@ fn a_stopped_lab_gives_the_terminal_back_and_repaints_when_it_goes_on() {
     lab.wait_for_training();
     lab.signal(Signal::TSTP);
     lab.wait_for("the main screen", |screen| !screen.alternate_screen());
-    // Stopping follows leaving; a continue that came before it would be lost.
+    // Stopping follows leaving; a continue signal that came before it would be lost.
     patience::wait_until_stopped(lab.id());
     lab.assert_restored();
     lab.signal(Signal::CONT);
@@ -448,7 +448,7 @@ fn a_terminal_that_is_closed_ends_the_lab_as_a_hang_up_does() {
             let read = reader.read(&mut buffer).unwrap();
             screen.process(&buffer[..read]);
         }
-        // With the last descriptor of it the terminal is gone: the leader of its session gets a hang-up and a continue.
+        // With its last descriptor the terminal is gone: the leader of its session gets a hang-up and a continue.
         drop((reader, master, slave));
         let status = wait_for_end(&mut *child, END);
         assert_eq!((status.exit_code(), status.signal()), (129, None));
@@ -476,7 +476,7 @@ fn without_colour_no_colour_is_sent() {
     let raw = lab.raw.lock().unwrap();
     let raw = String::from_utf8_lossy(&raw);
     for sequence in raw.split("\x1b[").skip(1) {
-        // The parameters end at the first letter, which says what the sequence is.
+        // The parameters end at the first letter, which names the sequence.
         let end = sequence.find(|symbol: char| symbol.is_ascii_alphabetic()).unwrap_or(0);
         let (parameters, rest) = sequence.split_at(end);
         let colour = parameters.split(';').any(|code| matches!(code, "38" | "48"));
@@ -498,7 +498,7 @@ fn the_c_locale_gets_ascii() {
 fn the_demo_is_told_to_its_end_and_left() {
     let mut lab = Session::start(vramlab(&["demo", "--pace", "fast"]), 80, 24);
     lab.wait_for_text("demo 1/");
-    // A scene at a time: none takes longer than there is patience.
+    // One scene at a time: none takes longer than the patience of a test.
     let place = |text: &str| {
         let (scene, of) = text.split_once("demo ")?.1.split_once('/')?;
         Some((scene.parse::<usize>().ok()?, of.split_whitespace().next()?.parse::<usize>().ok()?))
@@ -535,7 +535,7 @@ fn a_lesson_is_taken_beside_the_lab_and_begun_anew() {
     lab.wait_for_text("a question is open: answer it first, or Ctrl-N passes it");
     lab.press("\x1b[B");
     lab.wait_for_text("▸ A.");
-    // Elsewhere it is the switch in question.
+    // Elsewhere the key is the switch's.
     lab.press("c");
     lab.wait_for_text("▸ C.");
     lab.press("\r");
@@ -557,8 +557,8 @@ fn a_lesson_is_taken_beside_the_lab_and_begun_anew() {
     lab.assert_restored();
 }
 
-/// What a tape for VHS does, as far as `demo.tape` uses it: keys are typed into a shell, and what is waited for must come.
-/// Pictures are left to VHS.
+/// Does what a tape for VHS does, as far as `demo.tape` uses it: types keys into a shell, and waits for texts, which
+/// must come. VHS makes the pictures.
 #[test]
 fn the_tape_plays_to_its_end() {
     let tape = include_str!("../../demo.tape");
@@ -575,7 +575,7 @@ fn the_tape_plays_to_its_end() {
             "Require" => assert!(Path::new(&folder).join(rest).exists(), "{line}"),
             "Type" => terminal.press(rest.trim_matches('"')),
             "Enter" => terminal.press("\r"),
-            // What is typed before the shell has its terminal back, the program may still read.
+            // What is typed before the shell has its terminal back may still be read by the program.
             "Wait" => terminal
                 .wait_for("prompt", |screen| !screen.alternate_screen() && screen.contents().trim_end().ends_with('>')),
             "Wait+Screen" => {
@@ -603,7 +603,7 @@ fn the_harness_sees_a_careless_program() {
     assert!(catch_unwind(AssertUnwindSafe(|| careless.assert_restored())).is_err());
 }
 
-/// Steps that a recording has whole, read as far as it goes.
+/// Number of complete steps in a recording, read as far as it goes.
 fn steps_recorded(path: &Path) -> u64 {
     let mut reader = Reader::new(File::open(path).unwrap());
     let mut lab = Lab::new();
@@ -616,7 +616,7 @@ fn steps_recorded(path: &Path) -> u64 {
 
 #[test]
 fn what_a_killed_lab_recorded_can_be_read_up_to_shortly_before_and_opened() {
-    /// What happened longer ago than this is in the file, on a machine of its own.
+    /// On a machine of its own, everything that happened longer ago than this is in the file.
     const LOST: Duration = Duration::from_millis(250);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.vram");
@@ -625,7 +625,7 @@ fn what_a_killed_lab_recorded_can_be_read_up_to_shortly_before_and_opened() {
     lab.wait_for("a few steps", |screen| step_shown(&screen.contents()).is_some_and(|step| step > 5));
     let (mut watch, begun) = (Stopwatch::start(lab.id()), Instant::now());
     let told = step_shown(&lab.text()).unwrap();
-    // Threads that wait for a processor all the time have had one by then.
+    // Even threads that wait for a processor all the time have had one by then.
     while watch.took() < LOST && begun.elapsed() < 16 * LOST {
         sleep(BEAT);
     }

@@ -1,5 +1,5 @@
-//! Ranks under the stand-in GPU: processes that form NCCL's communicators, what they tell each other, and what happens to the others
-//! when one goes.
+//! Ranks on the stand-in GPU: processes that form NCCL communicators, what they send each other, and what happens to
+//! the others when one ends.
 #![allow(unsafe_code, reason = "the stand-in is called as programs call NCCL")]
 #![cfg(all(target_os = "linux", target_env = "gnu", any(target_arch = "x86_64", target_arch = "aarch64")))]
 
@@ -18,11 +18,11 @@ use vramlab::standin::{Cards, Variable, install};
 
 use crate::patience::{self, PATIENCE};
 
-/// Which of the functions below a process runs, as which rank of how many.
+/// Names the function below that a process runs, and its rank and the number of ranks.
 const CHOSEN: &str = "VRAMLAB_TEST_RANKS";
 const RANK: &str = "VRAMLAB_TEST_RANK";
 const WORLD: &str = "VRAMLAB_TEST_WORLD";
-/// A folder that the ranks share apart from what is tested.
+/// A folder that the ranks share, apart from what is tested.
 const FOLDER: &str = "VRAMLAB_TEST_FOLDER";
 
 /// ncclInt32, ncclInt64 and ncclUint8.
@@ -64,7 +64,7 @@ impl Ranks {
         (0..self.world).map(|rank| self.start(function, rank)).collect()
     }
 
-    /// Each ends well; what each said.
+    /// Asserts that each process succeeds; returns the output of each.
     fn run(&self, function: &str) -> Vec<String> {
         let children = self.start_all(function);
         let end = |(rank, child): (usize, Child)| {
@@ -76,20 +76,20 @@ impl Ranks {
         children.into_iter().enumerate().map(end).collect()
     }
 
-    /// Files of communicators that are left.
+    /// Files of communicators that still exist.
     fn left(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.folder.path().join("card")).unwrap().map(|entry| entry.unwrap().path());
         entries.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("vramlab-")).collect()
     }
 }
 
-/// Waits for a process; whether it ended well, and what it said.
+/// Waits for a process; returns whether it succeeded, and its output.
 fn end(child: Child) -> (bool, String) {
     let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
     (status.success(), String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr))
 }
 
-/// What runs behind the stand-in, by name.
+/// The functions that run on the stand-in GPU, by name.
 const FUNCTIONS: [(&str, fn()); 12] = [
     ("exchanges", exchanges),
     ("messages", messages),
@@ -105,7 +105,7 @@ const FUNCTIONS: [(&str, fn()); 12] = [
     ("is_watched", clock::is_watched),
 ];
 
-/// No test of its own: what the tests below start behind the stand-in.
+/// Not a test of its own: the tests below start this on the stand-in GPU.
 #[test]
 fn behind_the_stand_in() {
     let Ok(name) = std::env::var(CHOSEN) else { return };
@@ -144,7 +144,7 @@ fn wait_for(path: &Path) {
 #[derive(Clone, Copy)]
 struct UniqueId([u8; 128]);
 
-/// The same number for all ranks, as PyTorch's store carries it.
+/// The same number for all ranks, as PyTorch's store transports it.
 fn unique_id(rank: usize) -> UniqueId {
     let path = folder().join("id");
     if rank == 0 {
@@ -157,7 +157,7 @@ fn unique_id(rank: usize) -> UniqueId {
     UniqueId(fs::read(path).unwrap().try_into().unwrap())
 }
 
-/// This process's end of a communicator of all.
+/// This process's end of a communicator of all ranks.
 fn joined() -> (u64, usize, usize) {
     let (rank, world) = (number(RANK), number(WORLD));
     assert_eq!(call!(cudaSetDevice(rank as i32) as fn(i32)), 0);
@@ -404,7 +404,7 @@ fn is_killed() {
         thread::sleep(2 * PATIENCE);
         panic!("it was not killed");
     }
-    // It returns at once, as on a card; waiting for it fails.
+    // The call returns at once, as on a card; waiting for it fails.
     assert_eq!(reduce(), 0);
     assert_ne!(call!(cudaStreamSynchronize(0) as fn(u64)), 0);
     assert_eq!(ask(), REMOTE_ERROR);
@@ -425,7 +425,7 @@ fn a_rank_that_does_not_come_is_named_and_waited_for() {
                 break;
             }
         }
-        // Its end is still to be read, so that it is never stopped from writing.
+        // The rest of its output is still read, so that it never blocks in a write.
         thread::spawn(move || lines.for_each(drop));
     }
     fs::write(ranks.folder.path().join("told"), "").unwrap();
@@ -469,7 +469,7 @@ fn unknown() {
         call!(ncclAllReduce(from, to, 4, INT32, SUM, communicator, 0) as fn(u64, u64, usize, i32, i32, u64, u64))
     };
     let from = device(16 << 20);
-    // Only one rank knows its numbers: of the sum nothing is known, of what is gathered its part.
+    // Only one rank knows its numbers: the sum is unknown, and of what is gathered its part is known.
     if rank == 1 {
         put(from, &[7; 16]);
     }
@@ -477,14 +477,14 @@ fn unknown() {
     assert_eq!(get(to, 32).1, [[0; 16], [7; 16]].concat());
     assert_eq!(reduce(from), 0);
     assert_eq!(get(to, 16).1, [0; 16]);
-    // Both know the half.
+    // Both know the first half.
     put(from, &1_i32.to_ne_bytes().repeat(2));
     assert_eq!(reduce(from), 0);
     assert_eq!(get(to, 8).1, 2_i32.to_ne_bytes().repeat(2));
-    // A model's gradients go through without anybody looking at them.
+    // A model's gradients pass without anybody looking at them.
     assert_eq!(gather(from, 16 << 20), 0);
     assert_eq!(get(to, 16).0, 0);
-    // What is written where a result would lie counts.
+    // What is written where a result would go is valid.
     put(from, &[9; 16]);
     assert_eq!(gather(from, 16), 0);
     put(to, &[5; 32]);
@@ -509,7 +509,7 @@ fn garbage() {
     }
     assert_eq!(join(UniqueId([1; 128]), 2, 0, std::ptr::null_mut()), INVALID_ARGUMENT);
     if rank == 0 {
-        // Within a group nobody is waited for, so that the second finds the first.
+        // Within a group nothing waits, so the second call finds the first.
         assert_eq!(call!(ncclGroupStart() as fn()), 0);
         let id = UniqueId([2; 128]);
         assert_eq!(join(id, 2, 0, &mut other), 0);
@@ -540,7 +540,7 @@ fn garbage() {
         let code = call!(ncclSend(to, 1, INT64, root, communicator, 0) as fn(u64, usize, i32, i32, u64, u64));
         assert_eq!(code, INVALID_ARGUMENT);
     }
-    // The communicator is as it was.
+    // The communicator is unchanged.
     let (from, to) = (on_device(&[1]), device(64));
     assert_eq!(
         call!(ncclAllReduce(from, to, 1, INT64, SUM, communicator, 0) as fn(u64, u64, usize, i32, i32, u64, u64)),
@@ -554,7 +554,7 @@ fn only_what_depends_on_others_waits_for_them() {
     Ranks::of(2).run("waits_on_streams");
 }
 
-/// Rank 0 receives on a stream of its own what rank 1 sends only when it hears that all else went on.
+/// Rank 0 receives on a stream of its own what rank 1 sends only after it hears that everything else went on.
 fn waits_on_streams() {
     let (communicator, rank, _) = joined();
     let to = device(64);
@@ -573,7 +573,7 @@ fn waits_on_streams() {
     assert_eq!(call!(ncclRecv(to, 1, INT64, 1, communicator, side) as fn(u64, usize, i32, i32, u64, u64)), 0);
     assert_eq!(call!(cudaEventRecord(event, side) as fn(u64, u64)), 0);
     assert_eq!(call!(cudaEventRecord(other, 0) as fn(u64, u64)), 0);
-    // What was put on the default stream does not depend on it.
+    // The work on the default stream does not depend on it.
     assert_eq!(call!(cudaStreamSynchronize(0) as fn(u64)), 0);
     assert_eq!(call!(cudaEventSynchronize(other) as fn(u64)), 0);
     assert_eq!(call!(cudaStreamQuery(0) as fn(u64)), 0);

@@ -1,5 +1,6 @@
-//! What a program reads back of a card that is not there: what can be computed is right, each rule is as the guide says it, and reads of
-//! what was not computed are counted with their lines. Those that need PyTorch for CUDA skip without it, and say so.
+//! What a program reads back from the stand-in GPU. What can be computed is right, each rule is as the guide describes
+//! it, and reads of values that were not computed are counted with their lines. Tests that need PyTorch for CUDA are
+//! skipped without it, and say so.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -8,12 +9,12 @@ use crate::pytorch::python;
 use vramlab::model::EventKind;
 use vramlab::recording::{Next, Reader};
 
-/// `vramlab watch` of a program on a card that is not there, in a folder of its own.
+/// Runs `vramlab watch` with a program on the stand-in GPU, in a folder of its own.
 fn watched(home: &Path, python: &str, program: &str, more: &[&str]) -> Output {
     started(home, &[python], program, more)
 }
 
-/// The same, with all that stands before the program's name.
+/// The same, with everything that comes before the program's name.
 fn started(home: &Path, python: &[&str], program: &str, more: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_vramlab"))
         .args(["watch", "--device", "sim:h200", "--record", "run.vram"])
@@ -33,14 +34,14 @@ fn told(output: &Output) -> String {
     format!("{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// What `as_it_was.py` asked of the allocator: requests, their bytes, the peak.
+/// The requests of `as_it_was.py` to the allocator: their number, their bytes, the peak.
 fn asked(output: &Output) -> String {
     let said = told(output);
     assert!(output.status.success(), "{said}");
     said.lines().find(|line| line.starts_with("asked: ")).unwrap_or_else(|| panic!("no figures: {said}")).to_owned()
 }
 
-/// The rules: name, what it is about, what is taken, what that means for memory.
+/// The rules: name, subject, the value that is used, and what that means for memory.
 fn rules() -> Vec<[String; 4]> {
     let text = std::fs::read_to_string(crate::made::file("lab/python/vramlab_watch/_rules.py")).unwrap();
     let (_, rest) = text.split_once("RULES = {").unwrap();
@@ -79,7 +80,7 @@ fn what_a_program_asks_of_memory_is_as_it_was() {
     let Some(python) = python() else { return };
     let (followed, alone) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let followed = watched(followed.path(), &python, "as_it_was.py", &[]);
-    // Without the package nothing of Python sees its tensors.
+    // Without the package, nothing in Python sees its tensors.
     let alone = started(
         alone.path(),
         &["env", "-u", "PYTHONPATH", "-u", "VRAMLAB_WATCH_PACKAGE", &python],
@@ -95,7 +96,7 @@ fn reads_are_told_with_their_lines_at_the_end_and_in_the_recording() {
     let home = tempfile::tempdir().unwrap();
     let output = watched(home.path(), &python, "waits.py", &[]);
     let said = told(&output);
-    // A loop that waits for what will not come ends with a sentence.
+    // A loop that waits for something that will never come ends with a message.
     assert!(!output.status.success(), "{said}");
     let line = "waits.py:5 has read a value that was not computed 10,000 times without a step in between";
     assert!(said.contains(line) && said.contains("the loop waits for ever"), "{said}");

@@ -1,4 +1,4 @@
-//! What `report` and `check` say of other people's files: out of memory, leaks, lines to paste, exit codes.
+//! What `report` and `check` say about other people's files: out of memory, leaks, lines to paste, exit codes.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ fn tests() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests")
 }
 
-/// A file as its user has it: alone, without the statistics that judge it.
+/// A file as its user has it: alone, without its statistics.
 fn alone(folder: &TempDir, name: &str) -> String {
     let from = tests().join(format!("{name}.pickle.xz"));
     let to = folder.path().join(from.file_name().unwrap());
@@ -83,7 +83,7 @@ fn a_report_on_a_strangers_file_says_what_matters_and_nothing_of_our_flags() {
         ] {
             assert!(!said.contains(word), "{name}: {word}: {why}\n{said}");
         }
-        // One line to paste at most, and remarks once.
+        // At most one line to paste, and each remark once.
         assert!(said.matches("export PYTORCH").count() <= 1, "{name}: {said}");
         let late = said.matches("recording began late").count() + said.matches("was overwritten").count();
         assert!(late <= 1, "{name}: {said}");
@@ -108,7 +108,7 @@ fn without_a_limit_nothing_is_called_tried_that_was_assumed_and_with_it_both_agr
         assert!((least..below).contains(&limit), "{name}: {limit} from {least} to {below}");
         assert_eq!((&unknown["limit"], &known["limit"]), (&Value::Null, &limit.into()), "{name}");
         assert_eq!(known["limit_unknown"], Value::Null);
-        // What is said of the whole range holds at the limit that it was.
+        // Statements about the whole range are true at the actual limit.
         let fits = |of: &Value, key: &str| of[key]["conf"].is_string();
         assert!(!fits(unknown, "recommended") || fits(known, "recommended"), "{name}: at the least, not at the limit");
         assert!(
@@ -119,7 +119,7 @@ fn without_a_limit_nothing_is_called_tried_that_was_assumed_and_with_it_both_agr
         assert!(said.contains("The file does not say which limit"), "{name}: {said}");
         let said = text(&["report", &file, "--limit", &limit.to_string()]);
         assert!(said.contains("A limit of this process stopped it") && !said.contains("does not say which"), "{said}");
-        // A limit under which it could not have got so far is refused.
+        // A limit under which the program could not have got so far is refused.
         assert_eq!(vramlab(&["report", &file, "--limit", "1MiB"]).status.code(), Some(1), "{name}");
     }
 }
@@ -142,10 +142,10 @@ fn pytorchs_message_says_the_limit_and_who_else_has_memory() {
     ] {
         assert!(said.contains(words), "{words}\n{said}");
     }
-    // What would have fitted does, by another command.
+    // The setting that is said to fit does fit, according to another command.
     let told = json(&["whatif", &file, "--json", "--limit", "6GiB", "--alloc-conf", "expandable_segments:True"]);
     assert_eq!((&told["asked"][0]["num_ooms"], &told["asked"][0]["failed_requests_served"]), (&0.into(), &1.into()));
-    // In a file, on the standard input of a shell, broken by a launcher.
+    // The message is in a file, on standard input from a shell, or broken into lines by a launcher.
     let log = folder.path().join("job.log");
     std::fs::write(
         &log,
@@ -159,7 +159,7 @@ fn pytorchs_message_says_the_limit_and_who_else_has_memory() {
         (&of_text["error"]["stopped_by"], &of_text["error"]["allowed"]),
         (&"limit".into(), &(6_u64 << 30).into())
     );
-    // Alone it is explained; something else is refused with what to do.
+    // The message alone is explained; other text is refused, with advice.
     let said = text(&["report", "--error", message]);
     assert!(said.contains("Missing: about 177") && said.contains("_record_memory_history"), "{said}");
     let refused = vramlab(&["report", &file, "--error", "CUDA error: device-side assert triggered"]);
@@ -185,7 +185,7 @@ fn steps_of_a_file_are_those_of_its_optimizer() {
         let told = json(&["whatif", &file, "--json", "--alloc-conf", ""]);
         assert_eq!(told["steps"], steps, "{name}");
         assert_eq!(told["exact"], true, "{name}: steps change no figure");
-        // What a captured graph holds no call gives back.
+        // What a captured graph holds is given back by no call.
         if steps > 2 && name != "strangers/cuda-graphs" {
             text(&["summary", &file, "--at", "step:2"]);
             let emptied = json(&["whatif", &file, "--json", "--empty-cache-every", "1"]);
@@ -193,7 +193,7 @@ fn steps_of_a_file_are_those_of_its_optimizer() {
             assert!(calls(&emptied["asked"][0]) > calls(&told["recorded"]), "{name}: {emptied}");
         }
     }
-    // They survive an export, and the export of that.
+    // They survive an export, and an export of that.
     let file = alone(&folder, "strangers/leak-outputs");
     let copy = folder.path().join("copy.pickle").to_str().unwrap().to_owned();
     text(&["export", &file, "--to", "pytorch", "--out", &copy]);
@@ -216,8 +216,8 @@ fn a_leak_comes_first_with_its_sum_its_line_its_cause_and_what_to_do() {
     assert!(said.contains(".detach()"), "{said}");
 }
 
-/// `_record_memory_history()` as it stands records frames of C++ and of the interpreter beside Python's. The program keeps 76.29 MiB
-/// of every step, under a limit of 1.18 GiB, and fails in its fourth step.
+/// `_record_memory_history()` with its defaults records frames of C++ and of the interpreter beside Python's. The
+/// program keeps 76.29 MiB of every step, under a limit of 1.18 GiB, and fails in its fourth step.
 #[test]
 fn a_leak_that_runs_out_of_memory_in_a_few_steps_is_said_before_what_only_puts_it_off() {
     let folder = tempfile::tempdir().unwrap();
@@ -228,7 +228,7 @@ fn a_leak_that_runs_out_of_memory_in_a_few_steps_is_said_before_what_only_puts_i
     assert!(at("every step leaves 76.29 MiB behind, taken by keep (train.py:62)") < at("Would have fitted"), "{said}");
     assert!(at("Only keep (train.py:62) grows") < at("Figures"));
     assert!(!said.contains("smaller batch:"), "a smaller batch cures no leak: {said}");
-    // Backward runs on a thread without Python: the node that ran is named.
+    // Backward runs on a thread without Python frames: the node that ran is named.
     assert!(said.contains("AddmmBackward0") && said.contains("convert (train.py:7)"), "{said}");
     for machinery in ["unwind", ".c:", "CUDACachingAllocator", "Engine"] {
         assert!(!said.contains(machinery), "{machinery}: {said}");
@@ -261,7 +261,7 @@ fn check_says_what_is_broken_what_cannot_be_told_and_what_cannot_be_read() {
         (vec![&*few, "--max-leak", "1MiB/step"], 3),
         (vec!["/nonexistent", "--max-peak", "1GiB"], 2),
         (vec![&*plain], 2),
-        // Ranks: one is enough.
+        // Of several ranks, one is enough to fail.
         (vec![&*plain, &*failed, "--no-oom"], 1),
         (vec![&*plain, &*ring, "--max-peak", "30GiB"], 3),
     ] {
@@ -299,7 +299,7 @@ fn several_files_are_one_report_on_the_worst_of_them() {
     assert_eq!(told["files"].as_array().unwrap().len(), 2);
 }
 
-/// A recording of two ranks, and the same where the first takes 2 MiB of a third GPU.
+/// A recording of two ranks, and another one in which the first also takes 2 MiB of a third GPU.
 fn ranks_and_a_guest(folder: &TempDir) -> [String; 2] {
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (two, three) = (path("two.vram"), path("three.vram"));
@@ -385,7 +385,7 @@ fn a_page_is_one_file_and_folded_stacks_are_all_that_is_live() {
 #[test]
 fn lines_to_paste_hold_for_the_files_pytorch() {
     let folder = tempfile::tempdir().unwrap();
-    // With its statistics beside it a file is known to be of 2.11.
+    // With its statistics beside it, a file is known to be from 2.11.
     let known = tests().join("traces/churn-default.pickle.xz").to_str().unwrap().to_owned();
     let unknown = alone(&folder, "traces/churn-default");
     let confs = |file: &str, more: &[&str]| -> Vec<String> {

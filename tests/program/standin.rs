@@ -1,4 +1,4 @@
-//! The stand-in GPU under programs: this very one, started again behind the library, and PyTorch where there is one.
+//! Programs on the stand-in GPU: this test program itself, started again with the library, and PyTorch if there is one.
 #![allow(unsafe_code, reason = "the stand-in is called as programs call CUDA")]
 #![cfg(all(target_os = "linux", target_env = "gnu", any(target_arch = "x86_64", target_arch = "aarch64")))]
 
@@ -18,14 +18,14 @@ mod plans;
 #[path = "standin/workspaces.rs"]
 mod workspaces;
 
-/// Which of the functions below the program runs that is started behind the stand-in.
+/// Names the function below that the program runs when it is started on the stand-in GPU.
 const CHOSEN: &str = "VRAMLAB_TEST_STANDIN";
 
 fn tables() -> Vec<(&'static str, EntryTable)> {
     TABLES.iter().map(|(library, text)| (*library, EntryTable::read(text).unwrap())).collect()
 }
 
-/// A folder with a card in it, and what a program must be started with.
+/// A folder with a card in it, and the environment that a program needs.
 struct Placed {
     folder: TempDir,
     variables: Vec<(std::ffi::OsString, std::ffi::OsString)>,
@@ -39,7 +39,7 @@ fn placed(card: &str, count: usize, memory: Option<Bytes>) -> Placed {
 }
 
 impl Placed {
-    /// Starts this program again, behind the stand-in, to run one of the functions of [`FUNCTIONS`].
+    /// Starts this program again on the stand-in GPU, to run one of the functions of [`FUNCTIONS`].
     fn command(&self, function: &str) -> Command {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "standin::behind_the_stand_in", "--nocapture"]).env(CHOSEN, function);
@@ -59,7 +59,7 @@ fn told(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// What runs behind the stand-in, by name.
+/// The functions that run on the stand-in GPU, by name.
 const FUNCTIONS: [(&str, fn()); 11] = [
     ("names", names),
     ("versions", versions),
@@ -74,7 +74,7 @@ const FUNCTIONS: [(&str, fn()); 11] = [
     ("devices", devices),
 ];
 
-/// No test of its own: what the tests below start behind the stand-in.
+/// Not a test of its own: the tests below start this on the stand-in GPU.
 #[test]
 fn behind_the_stand_in() {
     let Ok(name) = std::env::var(CHOSEN) else { return };
@@ -82,25 +82,25 @@ fn behind_the_stand_in() {
     function();
 }
 
-/// Where a name leads in all libraries, in the order of loading.
+/// The address of a name in all libraries, in the order of loading.
 fn symbol(name: &CStr) -> *mut c_void {
     // SAFETY: the name has its end.
     unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
 }
 
-/// The same in one library, in a version.
+/// The same in one library, with a version.
 fn versioned(library: *mut c_void, name: &CStr, version: &CStr) -> *mut c_void {
     // SAFETY: name and version have their ends, and the library is open.
     unsafe { libc::dlvsym(library, name.as_ptr(), version.as_ptr()) }
 }
 
-/// A library by name; only where it is loaded already, if so wanted.
+/// A library by name; with these flags only if it is loaded already.
 fn library(name: &CStr, flags: i32) -> *mut c_void {
     // SAFETY: the stand-in's libraries run nothing but their own when they are loaded.
     unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | flags) }
 }
 
-/// What a forked child came to: it runs `work` and ends with its number.
+/// The exit code of a forked child, which runs `work`.
 fn forked(work: impl FnOnce() -> i32) -> i32 {
     // SAFETY: the child only calls the stand-in, which is made for that, and ends.
     let child = unsafe { libc::fork() };
@@ -162,7 +162,7 @@ fn every_name_of_the_table_is_exported_and_nothing_else() {
     placed.runs("names");
 }
 
-/// Names resolve to the stand-in, whatever NVIDIA's own libraries would say.
+/// Names resolve to the stand-in, whatever NVIDIA's own libraries define.
 fn names() {
     for (_, table) in tables() {
         for (name, _) in table.entries.iter().filter(|(_, answer)| *answer != Implementation::Real) {
@@ -176,7 +176,7 @@ fn names() {
             assert!(file.ends_with("libvramlab-standin.so"), "{name} is {file}'s");
         }
     }
-    // Under the driver's and NVML's names the same library is found.
+    // The same library is found under the driver's and NVML's names.
     for name in [c"libcuda.so.1", c"libnvidia-ml.so.1"] {
         let opened = library(name, 0);
         assert!(!opened.is_null());
@@ -206,7 +206,7 @@ fn versions() {
             let found = versioned(opened, &CString::new(name.as_str()).unwrap(), file);
             assert!(!found.is_null(), "{name} of {file:?}");
         }
-        // What it forwards to is the stand-in's: a descriptor that it makes is one.
+        // It forwards to the stand-in: a descriptor that it makes is the stand-in's.
         let create = versioned(opened, c"cublasLtMatmulDescCreate", file);
         // SAFETY: NVIDIA documents the function with these arguments.
         let create: extern "C" fn(*mut u64, i32, i32) -> i32 = unsafe { std::mem::transmute(create) };
@@ -222,7 +222,7 @@ fn segments_never_meet_and_nothing_touches_them() {
     placed("h200", 1, None).runs("segments");
 }
 
-/// Numbers that look random and are the same each time.
+/// Pseudo-random numbers, the same each time.
 fn numbers(mut seed: u64) -> impl FnMut(u64) -> u64 {
     move |below| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -261,7 +261,7 @@ fn segments() {
         })
     };
     assert!(live.keys().all(|address| untouchable(*address)));
-    // Whoever touches one dies of it, as on a machine with a card.
+    // A process that accesses one dies, as on a machine with a card.
     let (address, _) = live.first_key_value().unwrap();
     let status = forked(|| {
         // SAFETY: it is not: that is what is tested.
@@ -368,7 +368,7 @@ fn threads() {
                     }
                 }
                 assert!(held.into_iter().all(|address| free(address) == 0));
-                // The device is each thread's own choice.
+                // The current device belongs to each thread.
                 let (device, mut current) = ((thread % 2) as i32, 7);
                 assert_eq!(cuda!(cudaSetDevice(device) as fn(i32)), 0);
                 assert_eq!(cuda!(cudaGetDevice(&mut current) as fn(*mut i32)), 0);
@@ -391,7 +391,7 @@ fn forks() {
             });
         }
         for _ in 0..50 {
-            // A lock that another thread held would stop here for ever.
+            // A lock that another thread held would block here for ever.
             assert_eq!(forked(|| malloc(1 << 20).map_or(1, free)), 0);
         }
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -470,7 +470,7 @@ fn copies() {
             as fn(u64, u32, u32, u32, u32, u32, u32, u32, u64, u64, u64));
     assert_eq!(launched, 0);
     assert_eq!(read(device), [0; 4], "the kernel may have written there");
-    // A large copy to the host leaves zeros, and takes none of what was there before it.
+    // A large copy to the host leaves zeros, and keeps nothing of what was there before.
     let large = malloc(64 << 20).unwrap();
     let mut host = vec![9_u8; (64 << 20) + 3];
     let before = host[0];
@@ -554,7 +554,7 @@ fn devices() {
         let mut properties = [7_u8; 1008];
         let place: *mut c_void = properties.as_mut_ptr().cast();
         assert_eq!(cuda!(cudaGetDeviceProperties(place, device) as fn(*mut c_void, i32)), 0);
-        // CUDA 13's layout, where no runtime of NVIDIA's is loaded: memory, capability, multiprocessors.
+        // CUDA 13's layout, if no runtime of NVIDIA's is loaded: memory, capability, multiprocessors.
         let memory = u64::from_ne_bytes(properties[288..296].try_into().unwrap());
         let int = |at: usize| i32::from_ne_bytes(properties[at..at + 4].try_into().unwrap());
         assert_eq!((memory, int(360), int(364), int(384)), (84_938_850_304, 9, 0, 132));
@@ -579,7 +579,7 @@ fn a_folder_that_the_loader_cannot_name_is_refused() {
     assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
 }
 
-/// `vramlab fit` with a program, the largest batch, and what was said of it.
+/// Runs `vramlab fit` with a program; returns the largest batch, and the output.
 fn fit(arguments: &[&str]) -> (Option<i32>, String, String) {
     let home = tempfile::tempdir().unwrap();
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/standin/batch.py");
@@ -601,7 +601,7 @@ fn the_largest_batch_of_any_program_is_found() {
     let (code, said, told) = fit(&["--batch={}", "0"]);
     assert_eq!(code, Some(0), "{told}");
     let found: serde_json::Value = serde_json::from_str(&said).unwrap();
-    // 2 GiB less a context of 150 MiB and PyTorch's kernels of 92.
+    // 2 GiB less a context of 150 MiB and PyTorch's kernels of 92 MiB.
     assert_eq!((&found["card"], &found["largest"], &found["complete"]), (&"t4".into(), &18.into(), &true.into()));
     let tried: Vec<(u64, bool)> = found["tried"]
         .as_array()
@@ -610,7 +610,7 @@ fn the_largest_batch_of_any_program_is_found() {
         .map(|probe| (probe["batch"].as_u64().unwrap(), probe["fits"].as_bool().unwrap()))
         .collect();
     assert!(tried.iter().all(|(batch, fits)| *fits == (*batch <= 18)), "{tried:?}");
-    // A program that fails of something else ends the search, with its own words.
+    // A program that fails for another reason ends the search, with its own message.
     let (code, _, told) = fit(&["--batch={}", "5"]);
     assert!(code == Some(1) && told.contains("this is no batch of mine"), "{told}");
     let (code, _, told) = fit(&["--batch=5", "0"]);
@@ -641,7 +641,7 @@ fn pytorch_trains_on_a_card_that_is_not_there() {
     let weights = 4 * 128 * (64 + 128 + 2 + 128 + 128 + 2) * 4;
     assert_eq!(figure("recurrent"), format!("[512, 128] {weights}"));
     assert!(told(&output).contains("of cuDNN's convolutions or recurrent nets estimated"), "{}", told(&output));
-    // Out of memory where the card would be, in PyTorch's words, and training goes on behind it.
+    // Memory runs out where it would on the card, with PyTorch's message, and training goes on afterwards.
     assert!(
         figure("refused")
             .starts_with("CUDA out of memory. Tried to allocate 30.00 GiB. GPU 0 has a total capacity of 23.65 GiB")
@@ -653,8 +653,8 @@ fn pytorch_trains_on_a_card_that_is_not_there() {
     assert!(left.is_empty(), "nothing is left behind: {left:?}");
 }
 
-/// `benchmark/data/all_benchmark_data.csv` of linkedin/Liger-Kernel, the side of PyTorch's own ops, measured on an A100 and an H100 with
-/// releases of 2024. It is printed from 24 bits.
+/// `benchmark/data/all_benchmark_data.csv` of linkedin/Liger-Kernel, its rows of PyTorch's own ops, measured on an A100
+/// and an H100 with releases of 2024. It is printed from 24-bit values.
 #[test]
 fn single_ops_take_what_liger_published() {
     let Some(python) = crate::pytorch::python() else { return };
@@ -687,7 +687,8 @@ fn single_ops_take_what_liger_published() {
         }
         assert!((seen / published - 1.0).abs() < 1e-7, "{op}: {seen} MB, published {published}");
     }
-    // Every row of a width has the same on top, which what was measured before had left: 16 tables of each vocabulary of the sweep.
+    // Every row of a width has the same addition, left over from the previous measurements: 16 tables of each
+    // vocabulary of the sweep.
     let of_sweep = f64::from(255 * 1024 * 768 * 4 / (1 << 20));
     assert_eq!(left["embedding_768"], [16.0 * of_sweep; 8]);
     assert_eq!(left["embedding_4096"], [left["embedding_4096"][0]; 8]);
@@ -719,7 +720,7 @@ fn a_pytorch_that_nobody_tried_is_said() {
         assert!(said(version).contains("its convolutions fail"), "{version}: {}", said(version));
     }
     assert!(said("2.4.1").contains("what it reads back is not computed"));
-    // The guide says the same.
+    // The guide states the same.
     let guide = include_str!("../../lab/guide/stand-in.md");
     for row in ["| 2.8, 2.10 to 2.15 |", "| 2.5 to 2.7 |", "| 2.4 |", "| 2.3 and before |"] {
         assert!(guide.contains(row), "{row}");

@@ -1,4 +1,4 @@
-//! A program in a pseudo-terminal: what it shows, what is pressed, and whether the terminal comes back as it was.
+//! A program in a pseudo-terminal: what it shows, pressed keys, and whether the terminal is restored.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -21,14 +21,14 @@ pub fn size(columns: u16, rows: u16) -> PtySize {
 /// A program in a terminal of its own.
 pub struct Session {
     pub master: Box<dyn MasterPty + Send>,
-    /// Kept open, so that the line settings can be read when the program has ended.
+    /// Kept open, so that the line settings can be read after the program has ended.
     _slave: Box<dyn SlavePty + Send>,
     pub child: Box<dyn Child + Send + Sync>,
     keyboard: Box<dyn Write + Send>,
     pub screen: Arc<Mutex<Parser>>,
     pub raw: Arc<Mutex<Vec<u8>>>,
     pub settings: String,
-    /// How often it was made sure that all is read.
+    /// How often the terminal was drained.
     drained: Cell<usize>,
 }
 
@@ -69,12 +69,12 @@ impl Session {
         self.wait_for(text, |screen| screen.contents().contains(text));
     }
 
-    /// Until steps have been trained.
+    /// Waits until steps have been trained.
     pub fn wait_for_training(&self) {
         self.wait_for("trained step", |screen| step_shown(&screen.contents()).is_some_and(|step| step > 0));
     }
 
-    /// Reads all that was written to the terminal: behind it comes a sequence of no meaning.
+    /// Reads everything that was written to the terminal: after it comes a sequence without meaning.
     fn drain(&self) {
         self.drained.set(self.drained.get() + 1);
         let last = format!("\x1b]777;read {}\x07", self.drained.get());
@@ -85,7 +85,7 @@ impl Session {
         patience::wait(is_read, || format!("all to be read:\n{}", self.text()));
     }
 
-    /// Whether a thread of the program runs, or would if it had a processor.
+    /// Whether a thread of the program runs, or would run if it had a processor.
     fn is_busy(&self) -> bool {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.id())).into_iter().flatten().flatten();
         let mut states = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok());
@@ -96,7 +96,7 @@ impl Session {
         self.child.process_id().unwrap()
     }
 
-    /// What stands in each cell, and how it looks, when that has stopped changing and the program rests.
+    /// The contents and style of each cell, once they have stopped changing and the program rests.
     pub fn settled(&self) -> Vec<String> {
         let look = || {
             let parser = self.screen.lock().unwrap();
@@ -104,9 +104,10 @@ impl Session {
             let (rows, columns) = screen.size();
             let cells = (0..rows).flat_map(|row| (0..columns).filter_map(move |column| screen.cell(row, column)));
             let seen = |cell: &vt100::Cell| match (cell.contents(), cell.inverse() || cell.underline()) {
-                // Of a blank, only what is behind it can be seen.
+                // Of a blank, only the background can be seen.
                 ("" | " ", false) => format!(" on {:?}", cell.bgcolor()),
-                // A full block is a blank on its colour: what is sent is the one or the other, whichever takes fewer bytes.
+                // A full block looks like a blank on a background of its colour: the program sends whichever takes
+                // fewer bytes.
                 ("█", false) => format!(" on {:?}", cell.fgcolor()),
                 (symbol, _) => {
                     format!("{symbol} in {:?} on {:?}, bold {}", cell.fgcolor(), cell.bgcolor(), cell.bold())
@@ -144,7 +145,7 @@ impl Session {
         wait_for_end(&mut *self.child, limit)
     }
 
-    /// The terminal is as it was before the program began.
+    /// Asserts that the terminal is as it was before the program began.
     pub fn assert_restored(&self) {
         self.drain();
         let parser = self.screen.lock().unwrap();
@@ -171,7 +172,7 @@ pub fn pid(child: &dyn Child) -> Pid {
     Pid::from_raw(i32::try_from(child.process_id().unwrap()).unwrap()).unwrap()
 }
 
-/// Waits for a program to end, which may take so long on a machine of its own.
+/// Waits for a program to end; `limit` is the longest time on a machine of its own.
 pub fn wait_for_end(child: &mut dyn Child, limit: Duration) -> ExitStatus {
     let mut watch = Stopwatch::start(child.process_id().unwrap());
     let ended = || {
@@ -188,7 +189,7 @@ pub fn lab_command(environment: &[(&str, &str)]) -> CommandBuilder {
     in_environment(command, environment)
 }
 
-/// A lab whose process may have so many MiB of address space.
+/// A lab whose process may have this many MiB of address space.
 pub fn small_lab_command(mib: u32, workload: &str) -> CommandBuilder {
     let mut command = CommandBuilder::new("/bin/sh");
     let limited = format!("ulimit -v {}; exec \"$0\" \"$@\"", mib * 1024);
@@ -210,7 +211,7 @@ pub fn in_environment(mut command: CommandBuilder, environment: &[(&str, &str)])
     command
 }
 
-/// The lab on `arguments`.
+/// The program with these `arguments`.
 pub fn vramlab(arguments: &[&str]) -> CommandBuilder {
     let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_vramlab"));
     command.args(arguments);
@@ -220,7 +221,7 @@ pub fn vramlab(arguments: &[&str]) -> CommandBuilder {
 /// The step that the header of a running lab shows.
 pub fn step_shown(text: &str) -> Option<u64> {
     let header = text.lines().find(|line| line.contains("RUNNING"))?;
-    // "12 steps" where it counts them, else "step 12" of the moment that is shown.
+    // "12 steps" if it counts them, else "step 12" for the moment that is shown.
     let words: Vec<&str> = header.split_whitespace().collect();
     let beside = |pair: &[&str]| match pair {
         [count, "steps"] => count.parse().ok(),

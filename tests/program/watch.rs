@@ -1,4 +1,5 @@
-//! `vramlab watch`: real programs in Python, with a stand-in for PyTorch (`tests/watch/torch`). Without Python they skip.
+//! `vramlab watch`: real programs in Python, with a stand-in for PyTorch (`tests/watch/torch`). They are skipped
+//! without Python.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -11,12 +12,12 @@ use vramlab::units::{Bytes, DeviceIndex};
 
 use crate::patience;
 
-/// Waits for a watched program to come to something.
+/// Waits until a condition about a watched program is true.
 fn wait(until: impl FnMut() -> bool) {
     patience::wait(until, || "a watched program".to_owned());
 }
 
-/// Whether there is a Python to run the stand-in; said where there is none.
+/// Whether there is a Python to run the stand-in; says so if there is none.
 fn python() -> bool {
     let found = Command::new("python3").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
     if !found {
@@ -43,7 +44,7 @@ fn watch(home: &Path) -> Command {
     command
 }
 
-/// All that a recording holds, as its models have it at the end.
+/// The contents of a recording, as its models are at the end.
 fn read(path: &Path) -> (Ranks, Vec<EventKind>) {
     let mut reader = Reader::new(std::fs::File::open(path).unwrap());
     let (mut ranks, mut kinds) = (Ranks::default(), Vec::new());
@@ -70,7 +71,7 @@ fn a_program_is_recorded_to_its_last_byte() {
         .output()
         .unwrap();
     assert!(run.status.success(), "{}", run.status);
-    // The program says what it says alone, and nothing of being watched.
+    // The program prints what it prints alone, and nothing about being watched.
     assert_eq!(String::from_utf8_lossy(&run.stderr), "recorded in run.vram: vramlab open run.vram\n");
     let (mut ranks, kinds) = read(&home.path().join("run.vram"));
     let lab = ranks.lab_mut(DeviceIndex::FIRST).unwrap();
@@ -123,7 +124,7 @@ fn a_program_goes_on_when_its_viewer_is_killed_and_can_be_joined_again() {
         .unwrap();
     let recorded = |name| std::fs::metadata(home.path().join(name)).is_ok_and(|file| file.len() > 2000);
     wait(|| recorded("first.vram"));
-    // As the kernel would: nothing of it runs any more.
+    // As the kernel would end it: nothing of it runs any more.
     first.kill().unwrap();
     first.wait().unwrap();
     let mut second = watch(home.path());
@@ -149,7 +150,7 @@ fn the_folder_of_a_killed_viewer_goes_once_its_program_has_ended() {
         return;
     }
     let home = tempfile::tempdir().unwrap();
-    // What `--device` sets: the program waits for its viewer at ends of steps.
+    // The variable that `--device` sets: the program waits for its viewer at ends of steps.
     let mut first = watch(home.path())
         .env("VRAMLAB_CARD", "card")
         .args(["--record", "first.vram", "--", "python3"])
@@ -168,13 +169,13 @@ fn the_folder_of_a_killed_viewer_goes_once_its_program_has_ended() {
     let said = said();
     let program = said.split_once("(process ").unwrap().1.split_once(')').unwrap().0;
     let program = rustix::process::Pid::from_raw(program.parse().unwrap()).unwrap();
-    // It uses no GPU, so no recording stays.
+    // It uses no GPU, so no recording remains.
     let start_another =
         || watch(home.path()).args(["--record", "second.vram", "--", "python3", "-c", ""]).status().unwrap();
     start_another();
     assert!(folder.join("package").is_dir(), "the program still reads it");
     rustix::process::kill_process(program, rustix::process::Signal::KILL).unwrap();
-    // One that nobody waits for may stay as a number.
+    // A process for which nobody waits may remain as a number.
     let environment = format!("/proc/{}/environ", program.as_raw_nonzero());
     wait(|| {
         std::fs::read(&environment).is_ok_and(|variables| variables.is_empty()) || !Path::new(&environment).exists()
@@ -260,7 +261,7 @@ fn nobody_else_can_open_the_socket() {
     let socket = socket().unwrap();
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&socket), mode(socket.parent().unwrap())), (0o600, 0o700));
-    // Whoever connects and says nothing, or leaves at once, harms nobody.
+    // A client that connects and sends nothing, or leaves at once, does no harm.
     let mut silent = std::os::unix::net::UnixStream::connect(&socket).unwrap();
     drop(std::os::unix::net::UnixStream::connect(&socket).unwrap());
     let mut magic = [0; 4];
@@ -335,7 +336,7 @@ fn a_program_behind_a_shell_is_joined_by_either_process_and_a_killed_one_by_none
     wait(|| !sockets().is_empty());
     let socket = sockets().remove(0);
     let python: i32 = socket.file_stem().unwrap().to_str().unwrap().parse().unwrap();
-    // The shell is what was started; its child is watched.
+    // The shell was started; its child is watched.
     let stat = std::fs::read_to_string(format!("/proc/{python}/stat")).unwrap();
     let bash = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(1).unwrap().to_owned();
     let mut second = watch(home.path());
@@ -345,7 +346,7 @@ fn a_program_behind_a_shell_is_joined_by_either_process_and_a_killed_one_by_none
         .unwrap();
     assert_eq!(first.wait().unwrap().code(), Some(9), "the shell's exit code");
     assert!(second.wait_with_output().unwrap().status.success());
-    // What a killed program leaves is no program: put back, as if its folder had stayed.
+    // What a killed program leaves behind is no program: it is put back here, as if its folder had stayed.
     std::fs::create_dir_all(socket.parent().unwrap()).unwrap();
     let _ = std::fs::remove_file(&socket);
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
@@ -364,7 +365,8 @@ fn a_leak_that_begins_late_has_its_line() {
     if !python() {
         return;
     }
-    // Where other work takes the processor, looks are further apart: then a slower program has the same steps between two.
+    // If other work takes the processor, looks are further apart: then a slower program has the same number of steps
+    // between two.
     let named: Vec<usize> = ["0.01", "0.03", "0.09"]
         .into_iter()
         .map(named_of_the_last_hundred_steps)
@@ -373,10 +375,10 @@ fn a_leak_that_begins_late_has_its_line() {
     assert!(named.len() < 3, "of a hundred allocations {named:?} have a line");
 }
 
-/// How many of the last hundred steps' leaks have their line, with so many seconds between two steps.
+/// How many of the last hundred steps' leaks have their line, with this many seconds between two steps.
 fn named_of_the_last_hundred_steps(pause: &str) -> usize {
     let home = tempfile::tempdir().unwrap();
-    // Looks may take half of the time: on a busy machine they would be seconds apart.
+    // Looks may take half of the time; otherwise they would be seconds apart on a busy machine.
     let run = watch(home.path())
         .env("VRAMLAB_WATCH_SHARE", "0.5")
         .args(["--record", "run.vram", "--", "python3"])
@@ -394,7 +396,7 @@ fn named_of_the_last_hundred_steps(pause: &str) -> usize {
             _ => None,
         })
         .collect();
-    // Seven allocations a step, one of them leaks.
+    // Seven allocations a step; one of them leaks.
     let last = &late[late.len() - 700..];
     last.iter().filter(|name| name.contains("train.py:99")).count()
 }
@@ -426,7 +428,7 @@ fn a_program_on_a_card_that_is_not_there_is_seen_whole_however_fast_it_is() {
         return;
     }
     let home = tempfile::tempdir().unwrap();
-    // What `--device` sets; the ring holds three steps.
+    // The variable that `--device` sets; the ring holds three steps.
     let run = watch(home.path())
         .envs([("VRAMLAB_CARD", "card"), ("VRAMLAB_WATCH_ENTRIES", "64")])
         .args(["--record", "run.vram", "--", "python3"])
@@ -466,7 +468,8 @@ fn ranks_stand_side_by_side_and_a_context_on_the_gpu_of_another_is_seen() {
     assert_eq!(contexts, [&[] as &[u16], &[0]]);
 }
 
-/// PyTorch's record of exchanges says how long each took: the rank that waits for no other is the one that all wait for.
+/// PyTorch's record of exchanges says how long each took: the rank that waits for no other is the one for which all
+/// others wait.
 #[test]
 fn a_straggler_among_ranks_is_found_where_exchanges_are_timed() {
     if !python() {
@@ -488,6 +491,6 @@ fn a_straggler_among_ranks_is_found_where_exchanges_are_timed() {
     };
     let said = found(None);
     assert!(matches!(&said[..], [said] if said.starts_with("rank 1 is a straggler: ")), "{said:?}");
-    // Who turned that off is not measured.
+    // If the user turned that off, nothing is measured.
     assert_eq!(found(Some("0")), [""; 0]);
 }

@@ -1,7 +1,8 @@
-//! The Python package and its wheel: installed into a clean environment, offline, and used there. Without Python they skip.
+//! The Python package and its wheel: installed into a clean environment, offline, and used there. Skipped without
+//! Python.
 //!
-//! The wheel is packed here from the binary under test (`tests/wheel/pack.py`); `VRAMLAB_TEST_WHEEL` names one to test instead. Estimates need
-//! PyTorch: that of the Python that `VRAMLAB_TEST_PYTHON` names, else of `python3`.
+//! The wheel is packed here from the binary under test (`tests/wheel/pack.py`); `VRAMLAB_TEST_WHEEL` names another one
+//! to test. Estimates need PyTorch: that of the Python in `VRAMLAB_TEST_PYTHON`, else of `python3`.
 
 use std::ffi::OsStr;
 use std::io::Read;
@@ -9,14 +10,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// No command here takes nearly as long, however busy the machine is.
+/// No command here takes nearly this long, however busy the machine is.
 const DEADLINE: Duration = Duration::from_secs(900);
 
 fn file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// What a command came to: whether it succeeded, and all that it said.
+/// The result of a command: whether it succeeded, and its output.
 fn ended(command: &mut Command) -> (bool, String) {
     let (mut reader, writer) = std::io::pipe().unwrap();
     command.stdin(Stdio::null()).stdout(writer.try_clone().unwrap()).stderr(writer);
@@ -30,7 +31,7 @@ fn ended(command: &mut Command) -> (bool, String) {
         Ok(child) => child,
         Err(error) => return (false, error.to_string()),
     };
-    // The command holds the pipe's other end too.
+    // The command object holds the pipe's other end, too.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let said = std::thread::spawn(move || {
         let mut text = Vec::new();
@@ -55,7 +56,7 @@ fn run(program: impl AsRef<OsStr>, arguments: &[&OsStr]) -> (bool, String) {
     ended(Command::new(program).args(arguments))
 }
 
-/// A Python that the package is for; said where there is none.
+/// A Python that the package supports; says so if there is none.
 fn python() -> Option<PathBuf> {
     let given = std::env::var_os("VRAMLAB_TEST_PYTHON").filter(|path| !path.is_empty());
     let path = given.map_or_else(|| PathBuf::from("python3"), PathBuf::from);
@@ -77,7 +78,8 @@ fn the_package_says_what_it_should() {
     assert!(!said.contains("Ran 0 tests"), "{said}");
 }
 
-/// A clean environment with the wheel in it; said where that can't be had. PyTorch and cloudpickle are `python`'s, where it has them.
+/// A clean environment with the wheel in it; says so if there can't be one. PyTorch and cloudpickle come from `python`,
+/// if it has them.
 fn environment(python: &Path, folder: &Path) -> Option<PathBuf> {
     let place = folder.join("environment");
     let (made, why) = run(python, &["-m".as_ref(), "venv".as_ref(), place.as_ref()]);
@@ -114,7 +116,7 @@ fn packed(python: &Path, folder: &Path) -> PathBuf {
     PathBuf::from(said.trim())
 }
 
-/// Lets the environment see the packages that `python` has, behind its own.
+/// Makes the packages of `python` available to the environment, after its own.
 fn lend(python: &Path, own: &Path) {
     let asks = "import site, sys; print('\\n'.join(path for path in sys.path if path.endswith('-packages')))";
     let (known, folders) = run(python, &["-c".as_ref(), asks.as_ref()]);

@@ -1,4 +1,4 @@
-//! What a frame costs on the wire: people watch over SSH.
+//! How many bytes a frame takes on the wire, because people watch over SSH.
 
 use std::cell::Cell;
 use std::io::{self, Read, Write};
@@ -20,24 +20,24 @@ use vt100::Parser;
 
 use crate::patience;
 
-/// What the program may send to a terminal of so many columns and rows: bytes of the first picture, and bytes a second
-/// while gpt-char trains.
+/// What the program may send to a terminal of this many columns and rows: bytes of the first picture, and bytes a
+/// second while gpt-char trains.
 const BUDGETS: [(u16, u16, usize, usize); 3] =
     [(80, 24, 10_000, 8_000), (120, 40, 15_000, 12_000), (200, 60, 25_000, 20_000)];
-/// What any screen full of figures may take, drawn from nothing and behind the Lab: no more than a first picture, whose charts
-/// are empty, and with little to spare.
+/// What a screen full of figures may take, drawn from nothing and after the Lab: no more than a first picture, whose
+/// charts are empty, and with little to spare.
 const FULL: [(u16, u16, usize, usize); 3] =
     [(80, 24, 6_300, 5_000), (120, 40, 13_400, 10_400), (200, 60, 24_400, 22_800)];
-/// What a frame may take after the first picture.
+/// The most that a frame may take after the first picture.
 const BURST: usize = 20_000;
-/// What ends a frame: until then a terminal shows nothing of it.
+/// The end of a frame: until then a terminal shows nothing of it.
 const END: &[u8] = b"\x1b[?2026l";
 /// How long a running lab is watched.
 const WATCHED: Duration = Duration::from_secs(5);
-/// After this long nothing on a paused lab's screen is new any more.
+/// After this time nothing on a paused lab's screen changes any more.
 const SETTLED: Duration = Duration::from_millis(6500);
 
-/// Counts what would go to the terminal.
+/// Counts the bytes that would go to the terminal.
 #[derive(Clone, Default)]
 struct Counter(Rc<Cell<usize>>);
 
@@ -81,14 +81,15 @@ impl Screen {
     }
 }
 
-/// The synthetic run at its own pace (20 ms a step: everything moves at once), 30 frames a second: bytes of each frame.
+/// Bytes of each frame of the synthetic run at its own pace (20 ms a step: everything moves at once), with 30 frames a
+/// second.
 fn frames_of_a_run(width: u16, height: u16) -> Vec<usize> {
     let mut screen = Screen::new(width, height);
     let mut lab = Lab::new();
     let mut next = 0;
     let mut sizes = Vec::new();
     let events = crate::lab_states::run_on(DeviceKind::Processor);
-    // Who looks at a running lab sees a moment for a second: the peak of the last step, then that of a later one.
+    // A viewer of a running lab sees a moment for a second: the peak of the last step, then that of a later one.
     let mut mark = None;
     let mut due = 0;
     for (index, event) in events.iter().enumerate() {
@@ -178,7 +179,7 @@ fn every_screen_keeps_to_its_budget() {
     }
 }
 
-/// The real program in a terminal: what it shows, and what each of its frames took.
+/// The real program in a terminal: its screen, and the bytes of each of its frames.
 struct Program {
     child: Box<dyn Child + Send + Sync>,
     keyboard: Box<dyn Write + Send>,
@@ -187,11 +188,11 @@ struct Program {
 }
 
 struct Seen {
-    /// What whole frames have drawn.
+    /// The screen that complete frames have drawn.
     screen: Parser,
-    /// Bytes of each of them, and of what came before it.
+    /// Bytes of each complete frame, and of what came before the first.
     frames: Vec<usize>,
-    /// Of a frame that has not ended yet.
+    /// Bytes of a frame that has not ended yet.
     begun: Vec<u8>,
     /// Bytes until blocks were on the screen.
     first: Option<usize>,
@@ -282,7 +283,7 @@ fn the_program_keeps_to_its_budgets_and_is_silent_while_paused() {
             assert!(frames.iter().all(|&frame| frame <= BURST), "{what}: {frames:?}");
             a_second
         };
-        // Where other work takes the processor, steps last unequally long, and more of their picture changes.
+        // If other work takes the processor, steps take different times, and more of their picture changes.
         assert!((0..3).any(|_| watch() <= most_a_second), "{what}: over {most_a_second} bytes a second, three times");
         program.keyboard.write_all(b" ").unwrap();
         program.keyboard.flush().unwrap();
@@ -291,7 +292,7 @@ fn the_program_keeps_to_its_budgets_and_is_silent_while_paused() {
     }
     sleep(SETTLED);
     for (what, program) in &paused {
-        // On a busy machine what was due is late.
+        // On a busy machine frames come late.
         let is_silent = || {
             let before = program.seen().bytes();
             sleep(Duration::from_secs(1));

@@ -1,4 +1,4 @@
-//! No two files import each other, straight or round a corner: what `ARCHITECTURE.md` says of files, held against the code.
+//! No two files import each other, directly or through others: checks what `ARCHITECTURE.md` says about files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::rooms::{all_rooms_are_here, root, sources};
 
-/// The paths of a `use`: `a::{b, c::{d, e}}` is three of them.
+/// The paths of a `use`: `a::{b, c::{d, e}}` has three.
 fn paths(tree: &str) -> Vec<String> {
     let tree = tree.trim();
     let Some((before, group)) = tree.split_once('{') else { return vec![tree.to_owned()] };
@@ -23,20 +23,20 @@ fn paths(tree: &str) -> Vec<String> {
     members.iter().flat_map(|member| paths(member)).map(|path| format!("{before}{path}")).collect()
 }
 
-/// What a file names of its own crate in code that ships.
+/// The names of its own crate that a file uses in code that ships.
 fn named(text: &str) -> Vec<String> {
     let shipped = text.split("#[cfg(test)]\nmod ").next().unwrap();
     let code: Vec<&str> = shipped.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
     let code = code.join("\n");
     let statements = code.split(';').filter_map(|statement| statement.rsplit_once("use ").map(|(_, tree)| tree));
     let used = statements.flat_map(paths);
-    // Paths that stand in the code itself.
+    // Paths in the code itself.
     let words = code.split(|c: char| !c.is_alphanumeric() && c != '_' && c != ':').map(str::to_owned);
     let own = |path: &String| ["crate::", "super::", "self::"].iter().any(|first| path.starts_with(first));
     used.chain(words).filter(own).collect()
 }
 
-/// The file that a path of `file` leads to; `None` where that is a folder's face, which hands names on.
+/// The file to which a path of `file` leads; `None` if that is a folder's `mod.rs`, which only re-exports.
 fn target(file: &Path, path: &str) -> Option<PathBuf> {
     let source = root().join("src");
     let room = source.join(file.strip_prefix(&source).unwrap().components().next().unwrap());
@@ -62,7 +62,7 @@ fn target(file: &Path, path: &str) -> Option<PathBuf> {
     found.filter(|found| found != file)
 }
 
-/// What is left of files when those that import none of the others are taken away, again and again.
+/// The files that remain if those that import none of the others are removed repeatedly.
 fn in_circles(mut imports: BTreeMap<PathBuf, BTreeSet<PathBuf>>) -> BTreeMap<PathBuf, BTreeSet<PathBuf>> {
     loop {
         let kept: BTreeSet<PathBuf> = imports.keys().cloned().collect();

@@ -1,4 +1,4 @@
-//! What screens look like: whole frames at several sizes, colour and glyph tiers and states of a lab.
+//! The look of screens: whole frames at several sizes, colour and glyph tiers and states of a lab.
 //!
 //! A snapshot is the text of the frame; those named `…_styles` add every run of equal style.
 
@@ -37,7 +37,7 @@ use vramlab::tui::{self, App, Effect, GlyphTier, Message};
 use vramlab::units::{Bytes, DeviceIndex};
 use vramlab::whatif::{Conditions, Follower, Places, StartState};
 
-/// The sizes at which every screen is looked at.
+/// The sizes at which every screen is checked.
 const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
 
 fn app(theme: &str, color: ColorTier, glyphs: GlyphTier) -> App {
@@ -51,7 +51,7 @@ fn dark() -> App {
     app("dark", ColorTier::True, GlyphTier::Unicode)
 }
 
-/// Draws until the layout has settled: the chart chooses its zoom from the width it was drawn at.
+/// Draws until the layout has settled: the chart chooses its zoom from the width at which it was drawn before.
 fn draw(app: &mut App, width: u16, height: u16) -> Buffer {
     loop {
         let area = Rect::new(0, 0, width, height);
@@ -120,14 +120,14 @@ fn on_screen(mut app: App, key: &str, state: Picture, width: u16, height: u16) -
     frame(app, state, width, height)
 }
 
-/// A frame of the screen behind `keys`.
+/// A frame of the screen after `keys`.
 fn screen(mut app: App, keys: &str, state: Picture, width: u16, height: u16) -> Buffer {
     app.update(Message::Picture(Arc::new(state)));
     press(&mut app, keys);
     draw(&mut app, width, height)
 }
 
-/// What stands in the column of panes at the right where there is one, else everything: in one line.
+/// The text of the right-hand column of panes if there is one, else all text, in one line.
 fn right_column(text: &str, width: u16) -> String {
     let left = if width < 100 { 0 } else { usize::from(width - (width / 3).clamp(49, 62)) };
     let parts: Vec<String> = text.lines().map(|line| line.chars().skip(left).collect()).collect();

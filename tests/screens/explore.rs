@@ -1,4 +1,4 @@
-//! The guide's "Explore", step by step, in the order written: what it says is what one sees, at 120×40.
+//! Follows the guide's page "Explore" step by step: what it says is what one sees, at 120×40.
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use vramlab::workload;
 
 use crate::patience;
 
-/// The lab as a person has it before them: a source, the screen's state, and keys.
+/// The lab as a user has it: a source, the screen's state, and keys.
 struct Person {
     source: Source,
     app: App,
@@ -49,7 +49,7 @@ impl Person {
         }
     }
 
-    /// What stands on the screen now.
+    /// The current text of the screen.
     fn look(&mut self) -> String {
         self.tell(Message::Clock(self.begun.elapsed()));
         let picture = self.source.pictures.borrow_and_update().clone();
@@ -61,12 +61,12 @@ impl Person {
         buf.area.rows().map(row).collect::<Vec<_>>().join("\n")
     }
 
-    /// Looks until all of `words` stand there.
+    /// Looks until all of `words` are on the screen.
     fn see(&mut self, words: &[&str]) -> String {
         self.wait(&format!("{words:?}"), |seen| words.iter().all(|word| seen.contains(word)))
     }
 
-    /// Looks until a sentence stands at the right.
+    /// Looks until the right-hand column has a sentence.
     fn read(&mut self, sentence: &str) -> String {
         self.wait(sentence, |seen| words_at_right(seen).contains(sentence))
     }
@@ -84,7 +84,7 @@ impl Person {
         patience::find(found, || format!("{what}:\n{}", last.take()))
     }
 
-    /// Looks until what is known of the lab is so.
+    /// Looks until a condition on the lab's picture is true.
     fn wait_until(&mut self, what: &str, holds: impl Fn(&Picture) -> bool) {
         let holds = || {
             self.look();
@@ -94,13 +94,13 @@ impl Person {
     }
 }
 
-/// The words of the column of panes at the right, however they wrap.
+/// The words of the right-hand column of panes, however they wrap.
 fn words_at_right(seen: &str) -> String {
     let right: Vec<String> = seen.lines().map(|line| line.chars().skip(71).collect()).collect();
     right.iter().flat_map(|line| line.split_whitespace()).filter(|word| *word != "│").collect::<Vec<_>>().join(" ")
 }
 
-/// The line with `label`, in the pane at the right.
+/// The line with `label`, in the right-hand pane.
 fn figure<'a>(screen: &'a str, label: &str) -> &'a str {
     screen.lines().find(|line| line.contains(label)).unwrap_or_else(|| panic!("no {label}:\n{screen}"))
 }
@@ -129,7 +129,7 @@ fn what_the_guide_says_is_what_one_sees() {
     let seen = person.see(&["empty_cache", "allocated again with"]);
     assert!(explore.contains("66 → 14 MiB") && seen.contains("reserved 66.0 → "), "{seen}");
     person.see(&["empty_cache · 1 step"]);
-    // The history tells the step that stands below it, which comes a beat behind.
+    // The history describes the step that is shown below it, which comes a moment later.
     person.wait("a lower history", |seen| {
         seen.contains("history ■ reserved ") && !seen.contains("history ■ reserved 66.0")
     });
@@ -141,7 +141,7 @@ fn what_the_guide_says_is_what_one_sees() {
     person.press(" ");
     person.see(&["PAUSED"]);
     let before = person.source.pictures.borrow().view.time;
-    // Ops that are still to come would keep the space below from going on.
+    // Pending ops would delay the space below.
     person.press(".");
     person.wait_until("an op", |picture| picture.view.time > before);
     person.see(&["PAUSED"]);

@@ -1,4 +1,5 @@
-//! The guide: its pages are whole, its links lead somewhere, and what a program can say in it a program has written.
+//! The guide: its pages are complete, its links lead somewhere, and everything in it that a program can print was
+//! printed by a program.
 //!
 //! `VRAMLAB_UPDATE=1 cargo test --test screens guide` writes the tables of switches.
 
@@ -21,7 +22,7 @@ fn vramlab(arguments: &[&str]) -> Output {
     command.env("XDG_CONFIG_HOME", "/nonexistent").args(arguments).output().unwrap()
 }
 
-/// Every file of Markdown below a folder.
+/// All Markdown files below a folder.
 fn markdown(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -48,7 +49,7 @@ fn every_file_of_the_guide_is_a_page_and_stands_in_its_contents() {
     }
 }
 
-/// Four columns make it an example; at the margin a page's line runs into the next ones.
+/// Four columns make an example; at the margin a page's line runs into the next ones.
 #[test]
 fn commands_stand_as_examples() {
     for page in guide::pages() {
@@ -57,7 +58,7 @@ fn commands_stand_as_examples() {
     }
 }
 
-/// Where the links of a text lead, without those to other sites.
+/// The targets of a text's links, without those to other sites.
 fn links(text: &str) -> impl Iterator<Item = &str> {
     let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
     targets.filter(|target| !target.contains("://"))
@@ -142,14 +143,14 @@ fn pages_are_read_in_the_terminal() {
     assert!(String::from_utf8_lossy(&wrong.stderr).contains("did you mean \"switches\"?"));
 }
 
-/// What is run to show a switch: its word, the workload with its flags, and flags of values that its list does not have.
+/// The run that shows a switch: its word, the workload with its flags, and values that its list does not have.
 struct Example {
     switch: &'static str,
     run: &'static str,
     values: &'static [&'static str],
 }
 
-/// The run of most switches.
+/// The run for most switches.
 const GPT2: &str = "gpt2 --device sim:h200 --data reference --steps 3 --json";
 
 /// The example of a switch.
@@ -157,7 +158,7 @@ fn example(switch: Switch) -> Example {
     let (run, values): (&str, &[&str]) = match switch.word() {
         "pin" => ("vit-b16 --device sim:h200 --data host --steps 3 --json", &[]),
         "tf32" => ("resnet50 --device sim:h200 --data reference --steps 3 --json", &[]),
-        // Models of transformers alone attend op for op.
+        // Only models of transformers compute attention op by op.
         "attention" => (
             "gpt2 --device sim:h200 --data reference --amp bf16 --steps 3 --json",
             &["math", "efficient", "flash", "cudnn"],
@@ -179,7 +180,7 @@ fn example(switch: Switch) -> Example {
     Example { switch: switch.word(), run, values }
 }
 
-/// A run with a flag, or without one, and what it came to.
+/// The result of a run with a flag, or without one.
 struct Row {
     flag: String,
     printed: Value,
@@ -214,7 +215,7 @@ impl Row {
 }
 
 impl Example {
-    /// The flags of every value that is not the usual one.
+    /// The flags of every value except the usual one.
     fn flags(&self) -> Vec<String> {
         let switch = Switch::named(self.switch).unwrap();
         let listed = if self.values.is_empty() { switch.values() } else { self.values };
@@ -227,13 +228,13 @@ impl Example {
         others.map(flag).collect()
     }
 
-    /// The run as it is, and with every flag.
+    /// The run without a flag, and with every flag.
     fn rows(&self) -> Vec<Row> {
         std::iter::once(String::new()).chain(self.flags()).map(|flag| Row::new(self.run, flag)).collect()
     }
 }
 
-/// The rows of every switch: run once, for all tests.
+/// The rows of every switch, run once for all tests.
 fn measured() -> &'static [(Example, Vec<Row>)] {
     static ROWS: OnceLock<Vec<(Example, Vec<Row>)>> = OnceLock::new();
     ROWS.get_or_init(|| {
@@ -256,7 +257,7 @@ fn measured() -> &'static [(Example, Vec<Row>)] {
     })
 }
 
-/// What the table of switches says of one.
+/// The part of a switch's page that describes it.
 fn facts(switch: Switch) -> String {
     let back = switch.key_back().map_or_else(String::new, |key| format!(", back with `{key}`"));
     let reach = match switch.reach() {

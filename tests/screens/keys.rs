@@ -1,4 +1,4 @@
-//! What keys and clicks do: scripts of messages against the pure state of the screen.
+//! The effects of keys and clicks: scripts of messages against the pure state of the screen.
 
 mod palette;
 
@@ -90,7 +90,7 @@ fn every_switch_key_sends_its_command() {
     expected.push(lab(Command::EmptyCache));
     expected.push(lab(Command::ResetPeaks));
     assert_eq!(typed(&mut app, "mcapozOBbfAFtsrXeE"), expected);
-    // Those and the written ones are all that there are.
+    // There are no others than those and the typed ones.
     for switch in Switch::levers().chain([switch("batch")]) {
         let sent = typed(&mut app_on(crate::lab_states::running()), &switch.key().to_string());
         assert_eq!(sent, [lab(Command::Flip(switch, FlipDirection::Next))], "{switch:?}");
@@ -182,7 +182,7 @@ fn space_plays_what_has_happened() {
 fn stepping_goes_by_op_phase_and_step() {
     let expected = [StepSize::Op, StepSize::Phase, StepSize::Step].map(|size| lab(Command::Advance(size)));
     assert_eq!(typed(&mut app_on(with_run(RunState::Paused)), ".,n"), expected);
-    // In what has happened, the cursor steps.
+    // In the past, the cursor steps.
     let expected = [MoveUnit::Op, MoveUnit::Phase, MoveUnit::Step].map(|unit| go(Move::By(unit, Forward)));
     assert_eq!(typed(&mut app_on(crate::lab_states::recorded()), ".,n"), expected);
     assert_eq!(typed(&mut app_on(crate::lab_states::looking_back()), ".,n"), expected);
@@ -236,7 +236,7 @@ fn going_to_a_place_is_one_key_more_or_a_number() {
     assert_eq!(typed(&mut app, "g127"), []);
     app.update(key(KeyCode::Backspace, KeyModifiers::NONE));
     assert_eq!(enter(&mut app), [go(Move::Step(12))]);
-    // Nothing written, or left: nothing is gone to, and keys are commands again.
+    // If nothing was typed, or the line was left, the cursor stays, and keys are commands again.
     typed(&mut app, "g");
     assert_eq!(enter(&mut app), []);
     typed(&mut app, "g99");
@@ -298,7 +298,7 @@ fn ways_to_leave_and_to_repaint() {
     assert_eq!(app.update(key(KeyCode::Char('q'), KeyModifiers::ALT)), []);
 }
 
-/// Everything that a key opens, or two of them one after the other: whatever lies over the screen, it is left.
+/// Everything that a key opens, or two of them in a row: whatever lies over the screen can be left.
 #[test]
 fn every_layer_is_left_by_escape_and_q_and_by_ctrl_c() {
     let start = app_on(crate::lab_states::running());
@@ -319,7 +319,7 @@ fn every_layer_is_left_by_escape_and_q_and_by_ctrl_c() {
                 continue;
             }
             let keys = [Some(first), second];
-            // Before an audience the first one asks.
+            // In front of an audience the first one asks.
             let ctrl_c = |app: &mut App| app.update(key(KeyCode::Char('c'), KeyModifiers::CONTROL));
             let out = [ctrl_c(&mut app), ctrl_c(&mut app)].concat();
             assert!(out.contains(&Effect::Quit), "Ctrl-C after {keys:?}: {out:?}");
@@ -378,7 +378,7 @@ fn the_list_of_themes_shows_each_at_once_and_keeps_or_gives_back() {
     assert_eq!(enter(&mut app), [Effect::KeepTheme("light".to_owned())]);
     assert_eq!(app.theme().name(), "light");
     assert_eq!(typed(&mut app, "m"), [flip("amp")]);
-    // As often as there are themes comes back to where it began, however many there are.
+    // After as many presses as there are themes, it is back at the first, however many there are.
     let themes = ThemeCatalog::default().names().count();
     typed(&mut app, &"T".repeat(themes + 1));
     assert_eq!(app.theme().name(), "light");
@@ -511,7 +511,7 @@ fn a_click_into_a_chart_goes_to_that_moment() {
     assert_eq!(layout.charts.len(), 2);
 }
 
-/// The text that the keys put on the clipboard.
+/// The text that the keys copy to the clipboard.
 fn copied(app: &mut App, keys: &str) -> String {
     match &*typed(app, keys) {
         [Effect::Copy(text)] => text.clone(),
@@ -528,7 +528,7 @@ fn every_screen_has_something_to_copy() {
         assert!(app.notice().unwrap().starts_with(&format!("copied: {begins}")), "{:?}", app.notice());
         drawn(&mut app, 80, 24);
     }
-    // What is selected there: the largest block.
+    // The selection there: the largest block.
     typed(&mut app, "2#");
     let block = copied(&mut app, "yy");
     assert!(block.starts_with("block of gpt-char") && block.contains("\nsize: "), "{block}");
@@ -627,7 +627,7 @@ fn what_lies_over_a_screen_scrolls_with_keys_of_its_own_and_they_can_be_others()
     app.update(f(2));
     assert_ne!(shown(&mut app, 80, 24), before);
     app.update(f(1));
-    // The list of themes says what answers it.
+    // The list of themes says which keys it takes.
     typed(&mut app, "T");
     assert!(shown(&mut app, 80, 24).contains("F4 keeps, F3 cancels"));
     app.update(f(2));

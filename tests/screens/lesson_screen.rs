@@ -1,5 +1,5 @@
-//! A lesson beside the lab: what keys do while a question is open, what is not shown until it is answered, and that every lesson
-//! comes to the same on the screen as without one.
+//! A lesson beside the lab: the effects of keys while a question is open, what is hidden until it is answered, and that
+//! every lesson gives the same result on the screen as without one.
 
 mod goals;
 mod taken;
@@ -61,7 +61,7 @@ fn no_key_answers_or_disturbs_a_question_by_accident() {
     assert!(taken.press(KeyCode::Char('m')).contains("the lesson runs the lab; * hands it to you"));
     taken.press(KeyCode::Enter);
     taken.wait_for("What will the peak do?");
-    // Whoever reads on with Enter has answered nothing.
+    // A learner who reads on with Enter has answered nothing.
     let (switches, steps) = (taken.switches(), taken.app.latest().view.steps.finished);
     let screen = taken.press(KeyCode::Enter);
     assert!(screen.contains("Choose first") && !screen.contains("▸"), "{screen}");
@@ -74,11 +74,11 @@ fn no_key_answers_or_disturbs_a_question_by_accident() {
     }
     assert!(!taken.sent.iter().any(|request| matches!(request, Request::Lab(_))), "{:?}", taken.sent);
     assert_eq!((taken.switches(), taken.app.latest().view.steps.finished), (switches, steps));
-    // What the flip before it came to is not shown; everything else of the lab can be looked at.
+    // The effect of the flip before it is not shown; everything else of the lab can be viewed.
     let screen = taken.press(KeyCode::Char('1'));
     assert!(!screen.contains("measured effect") && !screen.contains("peak allocated"), "{screen}");
     assert!(taken.press(KeyCode::Char('6')).contains("[6 "));
-    // The letters of the choices are theirs, whatever they flip elsewhere.
+    // The letters of the choices belong to them, whatever they flip elsewhere.
     assert!(taken.press(KeyCode::Char('b')).contains("▸ B."));
     assert!(taken.press(KeyCode::Char('c')).contains("▸ C."));
     taken.press(KeyCode::Enter);
@@ -205,7 +205,7 @@ fn whoever_changes_the_lab_between_two_steps_is_told_that_the_rest_need_not_hold
     assert!(!screen.contains("This lesson is not true"), "{screen}");
 }
 
-/// Loading is what is looked at there: a run that rested in the middle of it would show less.
+/// This lesson looks at loading: a run that paused in the middle of it would show less.
 #[test]
 fn another_run_rests_before_its_first_step_and_not_while_its_model_is_made() {
     let mut taken = Taken::take(Library::with_user_lessons(None).lesson("loading").unwrap(), (120, 40));

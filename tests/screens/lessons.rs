@@ -1,4 +1,4 @@
-//! Every lesson of the program is read, played and true; the guide for those who write one is right.
+//! Every built-in lesson is parsed, played and true; the guide for authors of lessons is right.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -27,7 +27,7 @@ fn runs(lesson: &Lesson) -> LessonRuns {
     lesson.runs(&catalog, &cards, None).unwrap_or_else(|error| panic!("{}: {error}", lesson.name))
 }
 
-/// Plays a lesson without an answer, then with those that turned out right; says what is not as it should be.
+/// Plays a lesson without an answer, then with the right ones; returns what is wrong.
 fn troubles(lesson: &Arc<Lesson>) -> Vec<String> {
     let runs = runs(lesson);
     let untrue = |course: &Course| -> Vec<String> {
@@ -99,14 +99,14 @@ fn every_lesson_is_true() {
     assert!(troubled.is_empty(), "{}", troubled.join("\n"));
 }
 
-/// A lab that runs on a thread of its own, and a course that only sees what it tells.
+/// A lab that runs on a thread of its own, and a course that sees only what the lab reports.
 struct Live {
     session: Session,
     lab: Lab,
     spec: LabSpec,
-    /// It goes on, step by step, until so many are finished.
+    /// It goes on step by step until this many are finished.
     until: u64,
-    /// Steps finished when it was told to go on last.
+    /// The number of finished steps when it was last told to go on.
     advanced: Option<u64>,
 }
 
@@ -132,7 +132,7 @@ impl Live {
         }
     }
 
-    /// Waits until it tells something more; where it stopped and should go on, it does.
+    /// Waits for the next report; if the lab has stopped and should go on, tells it to.
     fn look(&mut self) {
         let events = match self.session.feed.blocking_recv() {
             Some(Feed::Events(events)) => events,
@@ -143,7 +143,7 @@ impl Live {
         for event in events {
             self.lab.apply(&event);
             let stopped = matches!(&event.kind, EventKind::Run(RunState::Paused));
-            // It may say that it stopped more than once between two steps.
+            // It may report more than once between two steps that it has stopped.
             if stopped && self.lab.finished() < self.until && self.advanced < Some(self.lab.finished()) {
                 self.advance();
             }
@@ -187,7 +187,7 @@ fn guide() -> String {
     std::fs::read_to_string(root().join("lab/README.md")).unwrap()
 }
 
-/// The whole lesson that the guide shows.
+/// The complete lesson in the guide.
 fn example() -> String {
     let guide = guide();
     let (_, behind) = guide.split_once("````markdown\n").unwrap();
@@ -209,7 +209,7 @@ fn the_guide_lists_all_figures() {
     assert_eq!(table, vramlab::figures::list(), "put in what `vramlab lesson --figures` prints");
 }
 
-/// A home without settings, with the guide's lesson in it.
+/// A home folder without settings, with the guide's lesson in it.
 fn home() -> (tempfile::TempDir, PathBuf) {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("twice.md");
@@ -229,7 +229,7 @@ fn said(output: &Output) -> (String, String, Option<i32>) {
     (text(&output.stdout), text(&output.stderr), output.status.code())
 }
 
-/// What the program says to somebody who writes these lines.
+/// The program's output for a user who types these lines.
 fn spoken(home: &Path, arguments: &[&str], lines: &str) -> String {
     let mut child =
         vramlab(home, arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -248,7 +248,8 @@ fn a_lesson_is_taken_line_by_line_and_a_class_is_followed() {
     assert_eq!(code, Some(0));
     assert!(out.contains("not there yet"), "{out}");
 
-    // The introduction and the first step are read, the first question is wrong, the second is asked and right.
+    // The introduction and the first step are read, the first question is answered wrong, the second is asked and
+    // answered right.
     let lines = "\n\n?\nnonsense\nA\n\n1 TiB\n\n";
     let arguments = ["lesson", "twice.md", "--plain", "--as", "Ada", "--record", "ada.vram"];
     let out = spoken(home, &arguments, lines);
@@ -279,13 +280,13 @@ fn a_lesson_is_taken_line_by_line_and_a_class_is_followed() {
         (&"Ada".into(), &"over".into(), &3.into())
     );
 
-    // Somebody who leaves in the middle is in the middle.
+    // A learner who leaves in the middle is listed there.
     spoken(home, &["lesson", "twice.md", "--record", "other.vram"], "\n\nB\nq\n");
     let (out, _, _) = said(&vramlab(home, &["class", "other.vram", "--once"]).output().unwrap());
     for part in ["ada", "2 of 3, reading", "●·", "1 of 1"] {
         assert!(out.contains(part), "{part}: {out}");
     }
-    // Who has the same name is told by the file.
+    // Learners with the same name are distinguished by the file.
     std::fs::copy(home.join("other.vram"), home.join("third.vram")).unwrap();
     let (out, _, _) = said(&vramlab(home, &["class", ".", "--once"]).output().unwrap());
     for part in ["3 learners, 2 at step 2, 1 finished", "Ada  ", "other  ", "third  "] {

@@ -24,7 +24,7 @@ struct Shot {
 
 #[derive(Clone, Copy)]
 enum Moment {
-    /// Where most is allocated in the last whole step.
+    /// Where most is allocated in the last complete step.
     Fullest,
     /// Where a request fails.
     OutOfMemory,
@@ -41,13 +41,13 @@ const SHOTS: [Shot; 8] = [
     Shot { name: "out-of-memory", screen: "lab", at: Moment::OutOfMemory },
 ];
 
-/// Where most is allocated in the last whole step, and where the first request fails.
+/// Where most is allocated in the last complete step, and where the first request fails.
 #[derive(Default)]
 struct Places {
     sizes: HashMap<Address, u64>,
     allocated: u64,
     position: u64,
-    /// Of the step under way: the most so far, and where.
+    /// The most of the current step so far, and where.
     most: (u64, u64),
     fullest: u64,
     failed: Option<u64>,
@@ -84,7 +84,7 @@ fn set(run: &mut Headless, switch: &str, value: &str) {
     run.set(Switch::named(switch).unwrap(), value).unwrap();
 }
 
-/// As it is, then with switches flipped one after the other.
+/// Trains as it is, then flips switches one after the other.
 fn flips(run: &mut Headless) {
     train(run, 16);
     set(run, "amp", "bf16");
@@ -100,7 +100,7 @@ fn flips(run: &mut Headless) {
     train(run, 14);
 }
 
-/// A few steps, and a limit that is too small.
+/// A few steps, and then a limit that is too small.
 fn runs_out(run: &mut Headless) {
     train(run, 12);
     set(run, "limit", "16GiB");
@@ -109,7 +109,7 @@ fn runs_out(run: &mut Headless) {
     run.try_remedies();
 }
 
-/// Records GPT-2 on a simulated H200. Nothing in it is chance: the clock is the card's, and the data are fixed.
+/// Records GPT-2 on a simulated H200. Nothing in it is random: the clock is the card's, and the data are fixed.
 fn record(path: &Path, course: Course) -> Places {
     let entry = Catalog::with_user_workloads(None).entry("gpt2").unwrap();
     let card = CardCatalog::with_user_cards(None).card("h200").unwrap();

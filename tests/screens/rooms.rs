@@ -1,11 +1,11 @@
-//! The layers of ARCHITECTURE.md, held against the code: each room uses only the rooms that its row of the table names,
-//! and those stand below it.
+//! Checks the layers of ARCHITECTURE.md: each room uses only the rooms that its row of the table names, and those are
+//! below it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What every room may use, so that no row repeats it.
+/// The rooms that every room may use, so that no row repeats them.
 const FOR_ALL: &str = "units";
 
 /// A row of the table.
@@ -20,7 +20,7 @@ pub(crate) fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The texts between backticks, without what follows the name of a room.
+/// The texts between backquotes, without what follows the name of a room.
 fn quoted(cell: &str) -> Vec<String> {
     let names = cell.split('`').skip(1).step_by(2);
     names.map(|name| name.trim_end_matches(".rs").split(['/', ':']).next().unwrap_or_default().to_owned()).collect()
@@ -38,7 +38,7 @@ fn table() -> Vec<Row> {
     rows.collect()
 }
 
-/// Files of Rust below `folder`, those of tests left out.
+/// Rust files below `folder`, without those of tests.
 pub(crate) fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -51,11 +51,11 @@ pub(crate) fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The rooms that a file names in code that ships: unit tests may use what they like.
+/// The rooms that a file names in code that ships; unit tests may use any.
 fn named(text: &str, is_crate: bool, rooms: &BTreeSet<String>) -> BTreeSet<String> {
     let shipped = text.split("#[cfg(test)]\nmod ").next().unwrap();
     let code = shipped.lines().filter(|line| !line.trim_start().starts_with("//"));
-    // Rooms that are crates of their own are called so by each other.
+    // Rooms that are crates of their own have these names in each other.
     let named = code.flat_map(|line| {
         // What such a room calls its crate is itself.
         let line = if is_crate { line.replace("crate::", "") } else { line.to_owned() };
@@ -71,7 +71,7 @@ fn named(text: &str, is_crate: bool, rooms: &BTreeSet<String>) -> BTreeSet<Strin
     named.filter(|name| rooms.contains(name)).collect()
 }
 
-/// What each room uses, with a file that does.
+/// The rooms that each room uses, with a file that does.
 fn uses() -> BTreeMap<String, BTreeMap<String, String>> {
     let source = root().join("src");
     let mut files = Vec::new();
@@ -97,7 +97,7 @@ fn uses() -> BTreeMap<String, BTreeMap<String, String>> {
     uses
 }
 
-/// The package leaves out the rooms that are packages themselves.
+/// The published package leaves out the rooms that are packages themselves.
 pub(crate) fn all_rooms_are_here() -> bool {
     let here = root().join("src/allocator").exists();
     if !here {
@@ -141,7 +141,7 @@ fn rooms_use_only_rooms_below_them() {
     }
 }
 
-/// What ARCHITECTURE.md puts between backticks, without its drawings.
+/// What ARCHITECTURE.md puts between backquotes, without its drawings.
 fn named_in_architecture() -> BTreeSet<String> {
     let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let lines = text.lines().filter(|line| !line.starts_with("    "));
@@ -168,7 +168,7 @@ fn every_path_that_is_named_is_there() {
     for name in named_in_architecture() {
         let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
         let is_path = name.contains('/') || ["rs", "md", "toml", "txt"].contains(&ending);
-        // Of a person's own folders there need be none.
+        // Files in a user's own folders need not exist.
         if !is_path || name.starts_with('$') || name.contains("::") {
             continue;
         }
@@ -199,7 +199,7 @@ fn every_name_of_the_code_that_is_named_is_there() {
     let mut all = Vec::new();
     files(&source, &mut all);
     all.retain(|file| file.extension().is_some_and(|ending| ending == "rs"));
-    // Words of the code, by room: what a comment says is no code.
+    // Words of the code, by room, without comments.
     let mut words: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for file in &all {
         let room = file.strip_prefix(&source).unwrap().components().next().unwrap();
@@ -213,7 +213,7 @@ fn every_name_of_the_code_that_is_named_is_there() {
     for name in named_in_architecture().into_iter().filter(|name| name.contains("::")) {
         seen += 1;
         let (first, rest) = name.split_once("::").unwrap();
-        // A room is searched alone; a type may be of any.
+        // A room is searched alone; a type may be in any.
         let rooms: Vec<&BTreeSet<String>> = match words.get(first) {
             Some(room) => vec![room],
             None => words.values().collect(),

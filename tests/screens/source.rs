@@ -1,4 +1,4 @@
-//! Sources as a front end holds them: looking back into a lab that runs, recordings of it, and files that still grow.
+//! Sources as a front end uses them: looking back into a running lab, recordings of it, and files that still grow.
 
 mod ghosts;
 
@@ -41,7 +41,7 @@ fn too_large() -> LabSpec {
     LabSpec { sizes, limit, config: Config { batch: 8, ..spec().config }, ..spec() }
 }
 
-/// Somebody who looks at a source.
+/// A viewer of a source.
 struct Front {
     source: Source,
 }
@@ -75,7 +75,7 @@ impl Front {
         self.source.pictures.borrow().clone()
     }
 
-    /// Waits for a picture; fails with the last one. Some are never seen: what is waited for must stay.
+    /// Waits for a picture; fails with the last one. Some pictures are never seen, so what is waited for must stay.
     fn wait(&mut self, what: &str, wanted: impl FnMut(&Arc<Picture>) -> bool) -> Arc<Picture> {
         let pictures = &mut self.source.pictures;
         let found = async { pictures.wait_for(wanted).await.ok().map(|picture| Arc::clone(&picture)) };
@@ -104,11 +104,11 @@ impl Front {
         (position, picture)
     }
 
-    /// Moves the cursor where it is already, or nowhere.
+    /// Moves the cursor to where it already is, or nowhere.
     fn go_nowhere(&mut self, to: Move) {
         let before = self.last().cursor;
         self.ask(Request::Move(to));
-        // What is asked for later is done later.
+        // Requests are handled in their order.
         let (_, elsewhere) = self.go(Move::To(1));
         assert_ne!(elsewhere.cursor, before);
         self.ask(Request::Move(match before {
@@ -119,7 +119,7 @@ impl Front {
     }
 }
 
-/// All events of a recording that is whole.
+/// All events of a complete recording.
 fn events_of(path: &Path) -> Vec<Event> {
     let mut reader = Reader::new(File::open(path).unwrap());
     let mut events = Vec::new();
@@ -132,14 +132,14 @@ fn events_of(path: &Path) -> Vec<Event> {
     }
 }
 
-/// What a fresh lab knows after these events.
+/// The view of a new lab after these events.
 fn view_of(events: &[Event]) -> View {
     let mut lab = Lab::new();
     events.iter().for_each(|event| lab.apply(event));
     lab.view()
 }
 
-/// All that is known in a view, one part a line, so that a difference can be found.
+/// All parts of a view, one a line, so that a difference can be found.
 fn known(view: &View) -> String {
     [
         format!("{} {:?} {:?} {:?} {:?}", view.position, view.time, view.run, view.phase, view.limit),
@@ -149,7 +149,7 @@ fn known(view: &View) -> String {
         format!("{:?}\n{:?}", view.steps, view.traffic),
         format!("{:?}\n{:?}\n{:?}", view.segments, view.findings, view.effects),
         format!("{:?}\n{:?}\n{:?}", view.log, view.profiles, view.touched),
-        // Of a state that was gone back to the end of its history alone is known.
+        // A state that was restored knows only the end of its history.
         format!("{} {:?}", view.history.columns(), view.history.latest()),
         format!("{:?}\n{:?}", view.autopsy, view.generated),
         format!("{:?} {:?} {}", view.op, view.names, view.malformed),
@@ -177,7 +177,7 @@ fn a_lab_that_runs_can_be_looked_back_into_while_it_goes_on() {
     let mut front = Front::live(spec());
     front.ask(Request::Record(path.clone()));
     front.wait_for_steps(5);
-    // Moves begin where the screen is: at the mark.
+    // Moves begin at the mark that the screen shows.
     front.wait("a mark", |picture| picture.moment() == Moment::StepPeak && picture.shown().steps.finished >= 3);
     let (step_end, back) = front.go(Move::By(MoveUnit::Step, Backward));
     assert_eq!(back.view.position, step_end, "the view is that of the cursor");
@@ -189,7 +189,7 @@ fn a_lab_that_runs_can_be_looked_back_into_while_it_goes_on() {
     assert!(later.extent.grows && later.extent.end > back.extent.end && later.extent.time > back.extent.time);
     assert_same(&later.view, &back.view, "the view at a cursor that stays");
     assert!(later.history.columns() > later.view.history.columns(), "the history knows what follows the cursor");
-    // By one step less, one op on, and back to now.
+    // One step back, one op forward, and back to now.
     let (before, picture) = front.go(Move::By(MoveUnit::Step, Backward));
     assert_eq!(picture.view.steps.finished, steps - 1);
     assert_eq!(front.go(Move::By(MoveUnit::Step, Forward)).0, step_end);
@@ -199,7 +199,7 @@ fn a_lab_that_runs_can_be_looked_back_into_while_it_goes_on() {
     front.ask(Request::Move(Move::Now));
     let now = front.wait("now", |picture| picture.is_now());
     assert!(now.view.steps.finished >= later.extent.steps && now.view.position == now.extent.end);
-    // What is recorded says where steps, phases and ops end.
+    // The recording shows where steps, phases and ops end.
     drop(front);
     let events = events_of(&path);
     let ends = |from: u64, to: u64, wanted: fn(&EventKind) -> bool| -> Vec<u64> {
@@ -226,7 +226,7 @@ fn the_view_at_any_position_is_that_of_a_fresh_lab_after_as_many_events() {
     front.flip("retain");
     let end = front.wait_for_steps(40).extent.end;
     let mut seen = Vec::new();
-    // Far and near, to and fro, and some beside each other.
+    // Far and near, back and forth, and some next to each other.
     for part in [90, 10, 50, 51, 49, 99, 1, 70, 30] {
         for position in [end * part / 100, end * part / 100 + 1, end * part / 100 + 700] {
             seen.push(front.go(Move::To(position.min(end))));
@@ -283,7 +283,7 @@ fn a_recording_plays_what_was_live() {
     let path = folder.path().join("run.vram");
     let mut live = Front::live(LabSpec { steps: Some(12), ..spec() });
     live.ask(Request::Record(path.clone()));
-    // However busy the machine is, steps are left behind the flip.
+    // However busy the machine is, there are steps left after the flip.
     live.pause();
     live.command(Command::Train(3));
     live.wait("three steps", |picture| picture.run == RunState::Paused && picture.extent.steps >= 3);
@@ -303,7 +303,7 @@ fn a_recording_plays_what_was_live() {
     assert_eq!((last.extent.steps, last.run.clone(), last.is_now()), (12, RunState::Finished, true));
     assert_eq!(last.extent.end, events_of(&path).len() as u64);
     assert_eq!(last.configurations.len(), 2, "before the flip and after it");
-    // Since then, the live lab has told that it recorded.
+    // Since then, the live lab has reported that it recorded.
     assert_eq!(told.extent.end, last.extent.end + 1);
     let (_, at_end) = live.go(Move::To(last.extent.end));
     assert_same(&last.view, &at_end.view, "the last view of the recording");
@@ -351,7 +351,7 @@ fn a_recording_never_takes_the_place_of_a_file() {
     assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
 }
 
-/// The events of a short run, and what they look like in a file: the preface, then every frame.
+/// The events of a short run, and their bytes in a file: the preface, then every frame.
 fn pieces() -> (Vec<Event>, Vec<Vec<u8>>) {
     let folder = folder();
     let path = folder.path().join("run.vram");
@@ -373,7 +373,7 @@ fn pieces() -> (Vec<Event>, Vec<Vec<u8>>) {
     (events, pieces)
 }
 
-/// Bytes that were written and not taken away yet.
+/// Bytes that were written and not taken yet.
 #[derive(Clone, Default)]
 struct Shelf(Rc<RefCell<Vec<u8>>>);
 
@@ -399,7 +399,7 @@ fn a_file_that_is_being_written_is_followed() {
     assert!(first.extent.end < events.len() as u64);
     let mut end = first.extent.end;
     for (index, piece) in pieces.iter().enumerate().skip(1) {
-        // A frame comes in two writes; the first is none yet.
+        // A frame comes in two writes; the first alone is no frame.
         let (some, rest) = piece.split_at(piece.len() / 2);
         file.write_all(some).unwrap();
         std::thread::sleep(Duration::from_millis(120));
@@ -411,7 +411,7 @@ fn a_file_that_is_being_written_is_followed() {
         assert_same(&next.view, &view_of(&events[..end as usize]), &format!("after piece {index}"));
     }
     assert_eq!(end, events.len() as u64);
-    // While the end is awaited, the cursor looks back.
+    // While the source waits for the end, the cursor looks back.
     let (position, back) = front.go(Move::By(MoveUnit::Step, Backward));
     assert_same(&back.view, &view_of(&events[..position as usize]), "looking back");
 }
@@ -461,17 +461,17 @@ fn ranks_stand_side_by_side_in_a_lab_and_in_its_recording() {
     let mut recorded = Front::recording(&path, false);
     let recorded = recorded.wait("the end", |picture| !picture.extent.grows);
     assert_eq!(recorded.ranks, live.ranks);
-    // What a card has is the line that no chart of memory passes.
+    // A card's memory is the line that no chart exceeds.
     assert_eq!(live.memory, ranks().memory());
     assert_eq!(recorded.memory, live.memory);
     assert!(live.memory.is_some());
-    // At the begin nothing is known of them.
+    // At the beginning nothing is known about them.
     let mut front = Front::recording(&path, false);
     front.wait("the end", |picture| !picture.extent.grows);
     assert!(front.go(Move::To(0)).1.ranks.is_empty());
 }
 
-/// Records one rank to a file of its own, as a process does that a launcher has started.
+/// Records one rank to a file of its own, as a process started by a launcher does.
 fn record_rank(path: &Path, rank: usize) {
     let spec = ranks();
     let parallel = spec.parallel.unwrap();
@@ -502,7 +502,7 @@ fn recordings_of_the_ranks_of_one_run_open_side_by_side() {
     let paths = [1, 0].map(|rank| folder.path().join(format!("run.rank{rank}.vram")));
     record_rank(&paths[0], 1);
     record_rank(&paths[1], 0);
-    // A second file of the same rank is compared, and so is what is no rank.
+    // A second file of the same rank is compared, and so is one that is no rank.
     let (again, other) = (folder.path().join("again.vram"), folder.path().join("other.vram"));
     fs::copy(&paths[0], &again).unwrap();
     fs::write(&other, pieces().1.concat()).unwrap();
@@ -525,7 +525,7 @@ fn recordings_of_the_ranks_of_one_run_open_side_by_side() {
     front.ask(Request::NextDevice);
     let second = front.wait("the next rank", |picture| picture.device.place == 1);
     assert!(second.view.about.detail.starts_with("pp-gpipe, rank 1 of 2"), "{}", second.view.about.detail);
-    // What was cut off shows what is whole, and says so.
+    // A file that was cut off shows its complete part, and says so.
     let bytes = fs::read(&paths[0]).unwrap();
     fs::write(&paths[0], &bytes[..bytes.len() - 5]).unwrap();
     let mut front = Front::of(source::open(&paths, false, None).unwrap());
@@ -559,7 +559,7 @@ fn a_recording_that_was_cut_off_says_so_behind_what_is_whole() {
     let last = front.wait("the end", |picture| !picture.extent.grows);
     let line = last.view.log.last().unwrap();
     assert_eq!(&*line.text, "the recording was cut off here; all before is as it was");
-    // What was said of it stands behind the events.
+    // The notice about it comes after the events.
     let (position, picture) = front.go(Move::To(last.extent.end - 1));
     assert_same(&picture.view, &view_of(&events[..position as usize]), "the last event");
     fs::write(&path, &whole).unwrap();
@@ -614,7 +614,7 @@ fn what_can_not_be_done_is_said() {
     assert_eq!(before.can(Ability::Record), Err("this is a recording already"));
     assert_eq!(before.can(Ability::Seek), Ok(()));
     assert!(opened.source.engine().is_none() && !before.is_live());
-    // Who asks nevertheless changes nothing.
+    // A request that is made nevertheless changes nothing.
     opened.flip("amp");
     opened.command(Command::EmptyCache);
     opened.go(Move::To(3));
@@ -691,7 +691,7 @@ fn a_recording_plays_by_itself_at_its_own_speed_or_another() {
     assert!(!stopped.is_now());
     std::thread::sleep(Duration::from_millis(150));
     assert_eq!(opened.last().cursor, stopped.cursor, "stopped is stopped");
-    // And to the end of it, where it stays.
+    // And to its end, where it stays.
     opened.ask(Request::Faster(16_000.0));
     opened.ask(Request::TogglePlay);
     let end = opened.wait("the end", |picture| picture.playing.is_none() && picture.cursor != stopped.cursor);
@@ -738,7 +738,7 @@ fn while_nobody_moves_the_cursor_memory_is_that_of_a_peak() {
     let end = live.wait_for_steps(steps + 14);
     drop(live);
 
-    // Left in the middle of it: opened whole, at its peak, with all that it came to.
+    // Left in the middle of it; opened as a whole, at its peak, with all its contents.
     let mut opened = Front::recording(&path, false);
     let whole = opened.wait("the recording", |picture| !picture.extent.grows && picture.marked.is_some());
     assert_eq!((whole.moment(), whole.is_now()), (Moment::RunPeak, true));
@@ -799,7 +799,7 @@ fn the_step_before_is_pinned_then_this_one_then_none() {
     }
     front.ask(Request::Pin);
     front.wait("no pin", |picture| picture.pinned.is_none());
-    // Before the first there is none: it is pinned itself.
+    // There is no step before the first one: it is pinned itself.
     front.ask(Request::Move(Move::Step(0)));
     front.ask(Request::Pin);
     front.wait("a pin", found(0));
@@ -818,7 +818,7 @@ fn a_part_of_the_run_is_studied_and_the_study_follows_the_cursor() {
     front.wait("a pause", |picture| picture.run == RunState::Paused);
     front.ask(Request::Move(Move::Step(3)));
     front.ask(Request::Move(Move::By(MoveUnit::Op, Forward)));
-    // Step 3 may have been studied before, as the last whole one: that is no answer to the move.
+    // Step 3 may have been studied before, as the last complete one: that is no answer to the move.
     let back = front.wait("the study of step 3", |picture| {
         let of_step = |study: &Study| study.steps.first().is_some_and(|step| step.what == 3);
         let around = |study: &Study| (study.begin..=study.end).contains(&picture.view.position);
@@ -832,7 +832,7 @@ fn a_part_of_the_run_is_studied_and_the_study_follows_the_cursor() {
     assert_eq!(study.moments.iter().map(|moment| moment.reserved).max(), Some(column.reserved));
     // The whole run, by name.
     front.ask(Request::Study(Some(StudyRequest { window: Window::Run, grouping: Grouping::Name })));
-    // What a thread finds out beside the run may lengthen it meanwhile; then it is studied again.
+    // What a thread computes beside the run may lengthen the recording meanwhile; then it is studied again.
     let whole = front.wait("a study of the run", |picture| {
         let all = |study: &Study| (study.begin, study.end) == (picture.extent.first, picture.extent.end);
         picture.study.as_deref().is_some_and(|study| study.grouping == Grouping::Name && all(study))

@@ -146,7 +146,7 @@ fn the_first_variable_that_is_set_wins() {
     assert_eq!(from(&[]).unwrap(), Settings::default());
 }
 
-/// The first version that takes each setting, as the parsers of the released libraries have it.
+/// The first version that accepts each setting, as the parsers of the released libraries do.
 const SINCE: [(TorchVersion, &str); 28] = {
     use TorchVersion::{V2_1, V2_2, V2_4, V2_6, V2_9, V2_10, V2_11, V2_12, V2_13, V2_15};
     [
@@ -166,7 +166,7 @@ const SINCE: [(TorchVersion, &str); 28] = {
         (V2_9, "graph_capture_record_stream_reuse:True"),
         (V2_10, "per_process_memory_fraction:0.5"),
         (V2_10, "pinned_reserve_segment_size_mb:64"),
-        // One parser for all back ends: sizes may be 20 MiB, and any word stands for a colon or a comma.
+        // One parser for all back ends: sizes may be 20 MiB, and any word is accepted in place of a colon or a comma.
         (V2_10, "max_split_size_mb:20"),
         (V2_10, "max_non_split_rounding_mb:20"),
         (V2_10, "max_split_size_mb,40"),
@@ -201,7 +201,7 @@ fn a_refusal_names_the_keys_of_that_version_alone() {
         for (since, text) in SINCE {
             let key = text.split([':', ',']).next().unwrap();
             let named = message.split(&[' ', ','][..]).any(|word| word == key);
-            // A value may be younger than its key, and HIP's spellings are named by CUDA's.
+            // A value can be newer than its key, and HIP's spellings have CUDA's names.
             if torch >= since && !key.is_empty() && !key.contains("hip") {
                 assert!(named, "{key} in {torch}: {message}");
             }

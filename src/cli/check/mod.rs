@@ -25,19 +25,19 @@ use verdict::{CheckedLimit, LimitVerdict};
 pub(super) struct CheckArgs {
     #[command(flatten)]
     subjects: SubjectsArgs,
-    /// The highest peak of allocated memory, such as 20GiB.
+    /// The highest peak of allocated memory that passes, such as 20GiB.
     #[arg(long, value_name = "BYTES")]
     max_peak: Option<Bytes>,
-    /// The highest peak of reserved memory.
+    /// The highest peak of reserved memory that passes, such as 22GiB.
     #[arg(long, value_name = "BYTES")]
     max_reserved: Option<Bytes>,
-    /// The most that may be stranded at the peak of reserved memory: 5% of it, or 200MiB.
+    /// The most memory that may be stranded at the peak of reserved memory: 5% of it, or 200MiB.
     #[arg(long, value_name = "PERCENT|BYTES")]
     max_stranded: Option<Threshold>,
-    /// The most that all leaks together may grow by, such as 1MiB/step.
+    /// The most that all leaks together may grow in a step, such as 1MiB/step.
     #[arg(long, value_name = "BYTES/step")]
     max_leak: Option<Rate>,
-    /// A limit under which the run must go through when it is replayed, such as 24GiB.
+    /// Fail if a replay under this memory limit, such as 24GiB, runs out of memory.
     #[arg(long, value_name = "BYTES")]
     limit: Option<Bytes>,
     /// Fail if any request for memory failed.

@@ -30,8 +30,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Arguments of `vramlab class`.
 #[derive(Debug, Args)]
 pub(super) struct ClassArgs {
-    /// Recordings written by `vramlab lesson NAME --record FILE`, or folders of them. Files that don't exist yet are waited
-    /// for.
+    /// Recordings written by `vramlab lesson NAME --record FILE`, or folders of them. The command waits for files that
+    /// don't exist yet.
     #[arg(value_name = "FILE|FOLDER", required = true)]
     files: Vec<PathBuf>,
     /// Print the table once instead of following.
@@ -43,7 +43,7 @@ pub(super) struct ClassArgs {
     /// Print how many gave each answer to each question.
     #[arg(long)]
     answers: bool,
-    /// How learners are sorted.
+    /// The order of the learners.
     #[arg(long, value_enum, default_value_t)]
     sort: ClassOrder,
 }

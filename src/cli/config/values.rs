@@ -10,19 +10,19 @@ use crate::tui::GlyphTier;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(in crate::cli) enum ColorArg {
-    /// What the terminal supports.
+    /// As many as the terminal supports.
     Auto,
-    /// None.
+    /// No colours.
     Never,
-    /// The terminal's own.
+    /// The terminal's own 16 colours.
     #[value(name = "16")]
     #[serde(rename = "16")]
     Ansi,
-    /// The fixed ones.
+    /// The 256 fixed colours.
     #[value(name = "256")]
     #[serde(rename = "256")]
     Indexed,
-    /// All.
+    /// All colours.
     Truecolor,
 }
 
@@ -43,7 +43,7 @@ impl ColorArg {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(in crate::cli) enum GlyphArg {
-    /// From the locale.
+    /// Those that the locale allows.
     Auto,
     /// Lines, blocks, braille.
     Unicode,

@@ -28,10 +28,10 @@ pub(super) struct DiffArgs {
     /// The later run.
     #[arg(value_name = "B")]
     after: PathBuf,
-    /// Device number [default: the first with allocations].
+    /// Number of the device [default: the first one with allocations].
     #[arg(long, value_name = "N")]
     rank: Option<u16>,
-    /// Rows in each table.
+    /// Number of rows in each table.
     #[arg(long, value_name = "N", default_value_t = 20)]
     lines: usize,
     /// Print one JSON object instead of tables, with all names.

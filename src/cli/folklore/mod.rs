@@ -26,7 +26,7 @@ const SIMULATED: &str = "sim:h200";
 /// Arguments of `vramlab folklore`.
 #[derive(Debug, Args)]
 pub(super) struct FolkloreArgs {
-    /// Measure only these claims; one alone is shown in full.
+    /// Measure only these claims; a single claim is shown in full [default: all claims].
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Where to measure: cuda (or cuda:1 …), cpu, or a simulated GPU such as sim:h200 [default: the GPU where CUDA works, else
@@ -46,7 +46,7 @@ pub(super) struct FolkloreArgs {
 enum ClaimsFormat {
     /// For a terminal.
     Text,
-    /// For a page.
+    /// For a Markdown page.
     Markdown,
 }
 

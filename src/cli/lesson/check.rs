@@ -17,13 +17,13 @@ use crate::lesson::{Answer, Course, Lesson, LessonStep, Library, MeasuredAnswer,
 /// Arguments of `vramlab lesson check`.
 #[derive(Debug, Args)]
 pub(super) struct LessonCheckArgs {
-    /// Files, or names of lessons [default: all lessons there are].
+    /// Files, or names of lessons [default: all lessons].
     #[arg(value_name = "FILE|NAME")]
     files: Vec<String>,
-    /// Also play each one on its own device: every check must hold, and exactly one choice be right.
+    /// Also play each lesson on its own device: every check must hold, and exactly one choice must be right.
     #[arg(long)]
     play: bool,
-    /// Also play each one on this device, and warn where no choice is right there, or several are.
+    /// Also play each lesson on this device, and warn if no choice is right there, or several are.
     #[arg(long, value_name = "DEVICE", requires = "play")]
     also: Vec<String>,
 }

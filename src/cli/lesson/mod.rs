@@ -40,24 +40,25 @@ pub(super) struct LessonArgs {
     /// The lesson to take: its name, or a file. Without one, all lessons are listed.
     #[arg(value_name = "NAME|FILE")]
     name: Option<String>,
-    /// Take it on another device: cpu, a GPU (cuda:0), or another card (sim:t4). What the lesson says need not hold there.
+    /// Take the lesson on another device: cpu, a GPU (cuda:0), or another card (sim:t4). What the lesson says may not be
+    /// true there.
     #[arg(long, value_name = "DEVICE", requires = "name")]
     device: Option<String>,
-    /// Take it line by line, without a screen; works with a screen reader.
+    /// Take the lesson line by line, without a screen; works with a screen reader.
     #[arg(long, requires = "name")]
     plain: bool,
     #[command(flatten)]
     screen: ScreenArgs,
-    /// The learner's name, for those who follow the recording [default: the user's name].
+    /// The learner's name, shown to those who follow the recording [default: the user's name].
     #[arg(long = "as", value_name = "NAME", requires = "name")]
     learner: Option<String>,
     /// Write a recording to this file: `vramlab class` follows it, `vramlab open` plays it.
     #[arg(long, value_name = "FILE", requires = "name")]
     record: Option<PathBuf>,
-    /// Print a sheet in Markdown: of one lesson, or of all.
+    /// Print a worksheet in Markdown, of one lesson or of all.
     #[arg(long, value_name = "NAME|all", conflicts_with = "name")]
     export: Option<String>,
-    /// Include what was measured, and why.
+    /// Include the measured answers and the explanations in the worksheet.
     #[arg(long, requires = "export")]
     answers: bool,
     /// Forget all progress.

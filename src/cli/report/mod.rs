@@ -32,14 +32,14 @@ use words::By;
 pub(super) struct ReportArgs {
     #[command(flatten)]
     subjects: SubjectsArgs,
-    /// PyTorch's message, "CUDA out of memory. Tried to allocate …", a file that holds it, or `-`: it says the limit, who else has
-    /// memory, and what was asked. Alone, without a FILE, it is explained.
+    /// PyTorch's message, "CUDA out of memory. Tried to allocate …", a file that holds it, or `-` for standard input. It says the
+    /// limit, who else has memory, and how much was requested. Without a FILE, the report explains this message alone.
     #[arg(long, value_name = "MESSAGE|FILE|-")]
     error: Option<String>,
-    /// The limit of this process [default: as the message or the file says].
+    /// Memory limit of the recorded process, such as 8GiB [default: as the message or the file says].
     #[arg(long, value_name = "BYTES")]
     limit: Option<Bytes>,
-    /// Group what held the peak: by line, module or category.
+    /// Sum up what held the peak by this: line, module or category.
     #[arg(long, value_enum, default_value_t = By::Line)]
     by: By,
     /// Skip the search for allocator settings, which takes longest.

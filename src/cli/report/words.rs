@@ -15,14 +15,14 @@ use crate::session::in_program;
 use crate::units::Bytes;
 use crate::whatif::{RecordedRun, Tuning, TuningTrial};
 
-/// How what is held is summed up.
+/// What the report sums up held memory by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum By {
-    /// By the line that asked for it.
+    /// By the source line that requested it.
     Line,
-    /// By Python module, or the model's.
+    /// By Python module, or by module of the lab's model.
     Module,
-    /// By what it is for.
+    /// By category: what the memory is for.
     Category,
 }
 

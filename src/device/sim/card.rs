@@ -1,15 +1,15 @@
-//! A simulated GPU as data: what it has, and how fast it is.
+//! A simulated GPU as data: its parts, and how fast it is.
 
 use serde::Deserialize;
 
 use super::efficiency::{ByPrecision, Efficiency, is_rate, is_time};
 use vramlab_allocator::units::{Bytes, MIB};
 
-/// More than any device has, and so little that sums of it can be computed.
+/// More memory than any device has, and few enough bytes that sums can't overflow.
 const MOST_MEMORY: Bytes = Bytes(1 << 50);
-/// The same.
+/// More multiprocessors than any device has.
 const MOST_MULTIPROCESSORS: usize = 1 << 16;
-/// Every frame of the lab shows it.
+/// The longest title in characters: every frame of the lab shows it.
 const LONGEST_TITLE: usize = 200;
 
 /// Where the times of a card come from.
@@ -33,13 +33,13 @@ impl Times {
     }
 }
 
-/// A quantity that depends on a size: points of (MiB, value), interpolated between, constant outside.
+/// A quantity that depends on a size, given by points of (MiB, value): interpolated between them, constant outside.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(transparent)]
 pub struct Curve(Vec<(f64, f64)>);
 
 impl Curve {
-    /// Sizes rise, and every value is one that can be.
+    /// Whether sizes rise and every value satisfies `holds`.
     fn all(&self, holds: fn(f64) -> bool) -> bool {
         let sizes_rise = self.0.is_sorted_by(|before, after| before.0 < after.0);
         sizes_rise && self.0.iter().all(|&(size, value)| is_time(size) && holds(value))
@@ -59,23 +59,24 @@ impl Curve {
     }
 }
 
-/// Copies over PCIe in GB/s by size. What is not said of the way back is as on the way there.
+/// Rates of copies over PCIe in GB/s by size. If there are none for the way to the host, those of the way from it
+/// apply.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Link {
-    /// From memory of the operating system, through a staging buffer.
+    /// From pageable host memory, through a staging buffer.
     pub pageable: Curve,
-    /// From page-locked memory.
+    /// From page-locked host memory.
     pub pinned: Curve,
-    /// To memory of the operating system.
+    /// To pageable host memory.
     pub pageable_to_host: Option<Curve>,
-    /// To page-locked memory.
+    /// To page-locked host memory.
     pub pinned_to_host: Option<Curve>,
-    /// GB/s at most from memory of the operating system that no cache of the processor holds.
+    /// Most GB/s from pageable host memory that is in none of the processor's caches.
     pub uncached: Option<f64>,
-    /// GB/s at most to memory of the operating system whose pages it has yet to give.
+    /// Most GB/s to pageable host memory whose pages the system has not provided yet.
     pub untouched_to_host: Option<f64>,
-    /// GB/s to other cards, one way; over the host without it.
+    /// GB/s to other cards, one way; if it is missing, copies go over the host.
     pub peers: Option<f64>,
 }
 
@@ -88,7 +89,7 @@ impl Link {
     }
 }
 
-/// What calls of the driver cost the host, in µs by size.
+/// The host's time for calls of the driver, in µs by size.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DriverCosts {
@@ -99,7 +100,7 @@ pub struct DriverCosts {
 }
 
 impl Default for DriverCosts {
-    /// Measured on an H200's host: other drivers are taken to be like it.
+    /// Measured on an H200's host; other drivers are assumed to be alike.
     fn default() -> Self {
         Self {
             malloc: Curve(vec![(2.0, 27.1), (20.0, 29.6), (200.0, 47.2), (2000.0, 106.9)]),
@@ -114,7 +115,7 @@ impl DriverCosts {
     }
 }
 
-/// What the host's and the device's ends of a launch cost, in µs.
+/// The cost of launches on the host and on the device, in µs.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LaunchCost {
@@ -122,11 +123,11 @@ pub struct LaunchCost {
     pub op: f64,
     /// A checkpointed segment: its hooks on saved tensors, and calling it again.
     pub checkpoint: f64,
-    /// An optimizer's step, beside its ops.
+    /// An optimizer's step, in addition to its ops.
     pub optimizer: f64,
-    /// One kernel on the device beside its work: start, end and the gap to the next one.
+    /// One kernel on the device, in addition to its work: start, end and the gap to the next one.
     pub kernel: f64,
-    /// Waiting for the device and reading a value.
+    /// Waiting for the device and reading a value from it.
     pub synchronize: f64,
 }
 
@@ -143,26 +144,27 @@ impl LaunchCost {
     }
 }
 
-/// What a program may ask of a card beside its sizes: all of it is told, and most changes no memory.
+/// What else a program may ask about a card: it gets every answer, and most of them affect no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Chip {
     /// KiB of the second-level cache.
     pub l2_kib: u32,
-    /// MHz of the multiprocessors at most.
+    /// Highest clock of the multiprocessors in MHz.
     pub clock_mhz: u32,
-    /// MHz of the memory.
+    /// Clock of the memory in MHz.
     pub memory_clock_mhz: u32,
-    /// Bits of the memory's bus.
+    /// Width of the memory bus in bits.
     pub bus_bits: u32,
-    /// KiB that PyTorch's kernels take of the memory once they are loaded, beside the context.
+    /// KiB of memory that PyTorch's kernels take once they are loaded, in addition to the context.
     pub kernels_kib: u32,
-    /// KiB that NCCL takes of it in a process that has a communicator of several ranks; 0 where it is not known.
+    /// KiB of memory that NCCL takes in a process that has a communicator of several ranks; 0 if unknown.
     pub ranks_kib: u32,
 }
 
 impl Default for Chip {
-    /// Of kernels what an H200 showed, of ranks nothing; the rest is not known and told as 1, which no card has.
+    /// The kernels' memory as on an H200, and none for ranks. The rest is unknown and has the value 1, which no card
+    /// has.
     fn default() -> Self {
         Self { l2_kib: 1, clock_mhz: 1, memory_clock_mhz: 1, bus_bits: 1, kernels_kib: 94_016, ranks_kib: 0 }
     }
@@ -180,7 +182,7 @@ impl Chip {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Card {
-    /// `h200`: that of its file.
+    /// `h200`: the name of its file.
     #[serde(skip)]
     pub name: String,
     /// `NVIDIA H200`.
@@ -189,7 +191,7 @@ pub struct Card {
     pub times: Times,
     /// Memory in bytes, as the driver reports it.
     pub memory: Bytes,
-    /// MiB that a process takes before it has any block.
+    /// MiB that a process takes before its first block.
     pub context_mib: u64,
     /// Major version times ten plus minor version.
     pub compute_capability: u32,
@@ -201,28 +203,28 @@ pub struct Card {
     pub peak: ByPrecision,
     /// Copies between host and device.
     pub link: Link,
-    /// Calls of the driver.
+    /// Costs of calls of the driver.
     #[serde(default)]
     pub driver: DriverCosts,
-    /// Ends of a launch.
+    /// Costs of launches.
     #[serde(default)]
     pub launch: LaunchCost,
-    /// What kernels reach of the peaks.
+    /// The share of the peaks that kernels reach.
     #[serde(default)]
     pub efficiency: Efficiency,
-    /// What programs may ask of it besides.
+    /// What else programs may ask about it.
     #[serde(default)]
     pub chip: Chip,
 }
 
 impl Card {
-    /// Memory that a process takes before it has any block.
+    /// Memory that a process takes before its first block.
     #[must_use]
     pub const fn context(&self) -> Bytes {
         Bytes::mib(self.context_mib)
     }
 
-    /// The same card to a process that exchanges with other ranks: what NCCL takes lies beside its context.
+    /// The same card for a process that exchanges data with other ranks: NCCL's memory is added to the context.
     #[must_use]
     pub fn of_rank(self) -> Self {
         let nccl = u64::from(self.chip.ranks_kib).div_ceil(1024);
@@ -230,7 +232,7 @@ impl Card {
         Self { context_mib: self.context_mib.saturating_add(nccl).min(most), ..self }
     }
 
-    /// Why no device can be like this, if so: the key, or the table, and what it must be.
+    /// Why no device can be like this, if so: the key or table, and what it must be.
     pub(super) fn contradiction(&self) -> Option<(&'static str, &'static str)> {
         if self.title.len() > LONGEST_TITLE {
             Some(("title", "a title has at most 200 bytes"))
@@ -272,7 +274,7 @@ mod tests {
         assert_eq!(curve.at(Bytes::mib(9)), 30.0);
     }
 
-    /// The T4 with one line changed.
+    /// The T4's file with one line changed.
     fn changed(line: &str, to: &str) -> Option<(&'static str, &'static str)> {
         let t4 = include_str!("../lab/t4.toml");
         assert!(t4.contains(line), "{line}");

@@ -1,4 +1,4 @@
-//! Simulated GPUs by name: `lab/devices/*.toml`, embedded, and the user's own over them.
+//! Simulated GPUs by name: `lab/devices/*.toml`, which are built in, and the user's own, which replace them.
 
 use std::path::Path;
 
@@ -57,13 +57,13 @@ pub enum CardError {
 pub struct CardCatalog(Shelf);
 
 impl CardCatalog {
-    /// The built-in cards and, over them, the `.toml` files in `folder`.
+    /// The built-in cards, and the `.toml` files in `folder`, which replace built-in cards of the same name.
     #[must_use]
     pub fn with_user_cards(folder: Option<&Path>) -> Self {
         Self(Shelf::new(&BUILT_IN, folder))
     }
 
-    /// Adds a card, or replaces the one of that name.
+    /// Adds a card, or replaces the one of this name.
     pub fn insert(&mut self, name: &str, source: &str) {
         self.0.insert(name, source);
     }
@@ -73,16 +73,16 @@ impl CardCatalog {
         self.0.names()
     }
 
-    /// What of the user's folder is no card, and why.
+    /// The files of the user's folder that define no card, and why.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.0.warnings_of(|name| self.card(name))
     }
 
-    /// The card of that name.
+    /// The card of this name.
     ///
     /// # Errors
-    /// When there is none, or its file is not understood.
+    /// If there is none, or its file can't be parsed.
     pub fn card(&self, name: &str) -> Result<Card, CardError> {
         let malformed = |reason: String| CardError::Malformed { name: name.to_owned(), reason };
         let card: Card = self.0.get(name).map_err(|error| match error {

@@ -1,4 +1,4 @@
-//! The driver's calls of a simulated GPU: address arithmetic that takes simulated time.
+//! The driver calls of a simulated GPU: address arithmetic that takes simulated time.
 
 use std::cell::RefCell;
 use std::rc::Rc;

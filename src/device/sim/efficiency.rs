@@ -1,20 +1,20 @@
-//! Which share of a card's peaks kernels reach.
+//! The share of a card's peaks that kernels reach.
 
 use serde::Deserialize;
 
 use crate::{DType, FusedAttention};
 
-/// A rate, or a share of one, that times can be computed with.
+/// Whether a rate, or a share of one, is valid for computing times.
 pub(super) fn is_rate(rate: f64) -> bool {
     (1e-9..=1e9).contains(&rate)
 }
 
-/// µs that a call can take.
+/// Whether a call can take this many µs.
 pub(super) fn is_time(time: f64) -> bool {
     (0.0..=1e9).contains(&time)
 }
 
-/// Figures for each type of factors.
+/// A figure for each type of factors.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ByPrecision {
@@ -37,7 +37,7 @@ impl ByPrecision {
         [self.fp32, self.tf32, self.fp16, self.bf16].into_iter().all(holds)
     }
 
-    /// The figure for factors of `dtype`, rounded to TF32 where `tf32` says so; for 8-bit floats that of bfloat16.
+    /// The figure for factors of `dtype`, with TF32 if `tf32` is set; 8-bit floats have that of bfloat16.
     pub(super) const fn of(&self, dtype: DType, tf32: bool) -> f64 {
         match dtype {
             DType::F16 => self.fp16,
@@ -56,14 +56,14 @@ pub struct ByKernel {
     pub cudnn: f64,
     /// Flash attention's, in 16 bits.
     pub flash: f64,
-    /// The memory-efficient one's, in 16 bits.
+    /// The memory-efficient kernel's, in 16 bits.
     pub efficient: f64,
     /// The same in f32.
     pub efficient_fp32: f64,
 }
 
 impl ByKernel {
-    /// The shares of one kernel. Only the memory-efficient one takes f32.
+    /// The shares of one kernel. Only the memory-efficient kernel takes f32.
     pub(super) const fn of(&self, by: FusedAttention) -> ByPrecision {
         let half = match by {
             FusedAttention::CuDnn => self.cudnn,
@@ -78,19 +78,19 @@ impl ByKernel {
     }
 }
 
-/// What the layout of a 16-bit or TF32 product leaves of the rate that long, aligned ones reach.
+/// The share of the rate of long, aligned products that remains for the layout of a 16-bit or TF32 product.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GemmShape {
-    /// Inner elements that filling and draining the pipeline costs, in 16 bits.
+    /// The cost of filling and draining the pipeline, as a number of inner elements, in 16 bits.
     pub lead: f64,
     /// The same in TF32.
     pub lead_tf32: f64,
-    /// The share left where rows begin at multiples of 8 bytes only.
+    /// The share that remains if rows begin only at multiples of 8 bytes.
     pub by_8: f64,
-    /// Of 4 bytes.
+    /// The same for 4 bytes.
     pub by_4: f64,
-    /// Of 2 bytes: an odd width, such as GPT-2's vocabulary of 50,257.
+    /// The same for 2 bytes: an odd width, such as GPT-2's vocabulary of 50,257.
     pub by_2: f64,
 }
 

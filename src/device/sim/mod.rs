@@ -43,7 +43,7 @@ pub struct SimDevice {
 }
 
 impl SimDevice {
-    /// A GPU like `card`.
+    /// A GPU with the properties of `card`.
     #[must_use]
     pub fn new(card: Card) -> Self {
         let info = DeviceInfo {
@@ -92,7 +92,8 @@ impl SimDevice {
             CopyPath { to_host: true, pinned: false } => link.pageable_to_host.as_ref().unwrap_or(&link.pageable),
             CopyPath { to_host: true, pinned: true } => link.pinned_to_host.as_ref().unwrap_or(&link.pinned),
         };
-        // Batches and saved tensors are out of the caches by then, and saved tensors go to newly allocated memory.
+        // Batches and saved tensors are no longer in the caches by then, and saved tensors go to newly allocated
+        // memory.
         let most = match path {
             CopyPath { pinned: true, .. } => None,
             CopyPath { to_host: false, .. } => link.uncached,

@@ -27,7 +27,7 @@ pub(super) enum TrackKind<'a> {
 #[derive(Debug)]
 pub(super) struct Packets<W> {
     out: W,
-    /// The numbers of texts that were written.
+    /// The identifiers of texts that were written.
     interned: HashMap<Box<str>, u64>,
     /// The total bytes of these texts.
     kept: usize,

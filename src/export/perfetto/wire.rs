@@ -1,6 +1,6 @@
-//! Protocol buffers as they are written: fields of a message, one behind the other.
+//! Encodes protocol buffers: the fields of a message, one after the other.
 
-/// A message, as far as it was written.
+/// A message with the fields written so far.
 #[derive(Debug, Default)]
 pub(super) struct ProtoMessage(Vec<u8>);
 
@@ -13,7 +13,7 @@ impl ProtoMessage {
         self.0.clear();
     }
 
-    /// A number that is not negative, an enumerated value, or a flag.
+    /// A non-negative number, an enumerated value, or a flag.
     pub fn varint(&mut self, field: u32, value: u64) {
         self.push(u64::from(field) << 3);
         self.push(value);
@@ -28,14 +28,14 @@ impl ProtoMessage {
         self.bytes(field, text.as_bytes());
     }
 
-    /// A message in this one.
+    /// A message as a field of this one.
     pub fn message(&mut self, field: u32, write: impl FnOnce(&mut Self)) {
         let mut inner = Self::default();
         write(&mut inner);
         self.bytes(field, &inner.0);
     }
 
-    /// What stands before the bytes of a field that is a text or a message.
+    /// The header of a field that is a text or a message.
     pub fn head(&mut self, field: u32, length: usize) {
         self.push(u64::from(field) << 3 | 2);
         self.push(length as u64);

@@ -1,4 +1,4 @@
-//! Who asked, as a stack: what PyTorch's tools show of a block.
+//! Turns labels into stacks, as PyTorch's tools show them for a block.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -8,13 +8,13 @@ use crate::export::devices::{ExportedDevice, Label};
 use crate::model::{Category, NameId, frames, naming};
 use crate::units::DeviceIndex;
 
-/// Stacks that were written, each once.
+/// The stacks that were written, each once.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
     written: HashMap<(DeviceIndex, Label), Memo>,
 }
 
-/// One frame.
+/// A frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ExportedFrame<'a> {
     name: &'a str,
@@ -23,15 +23,15 @@ struct ExportedFrame<'a> {
 }
 
 impl Frames {
-    /// Stacks that are kept to be recalled: far more than a model has names and ops.
+    /// The most stacks that are kept for reuse: far more than a model has names and ops.
     const MOST: usize = 1 << 18;
 
-    /// Forgets what names of another run stood for.
+    /// Forgets the names, because they meant something else in another run.
     pub fn forget(&mut self) {
         self.written.clear();
     }
 
-    /// Writes the stack of a label, the innermost frame first: the tensor, the op, the phase.
+    /// Writes the stack of a label, innermost frame first: the tensor, the op, the phase.
     pub fn write(
         &mut self,
         pickler: &mut Pickler<impl Write>,
@@ -62,7 +62,7 @@ impl Frames {
     }
 }
 
-/// The stack that the source recorded; none where it did not.
+/// The stack that the source recorded; empty if it recorded none.
 fn stack<'a>(device: &'a ExportedDevice, label: Label) -> impl Iterator<Item = ExportedFrame<'a>> {
     device.stack(label.name).iter().filter_map(|frame| {
         let frame = frames::FrameText::of(device.name(*frame))?;
@@ -72,7 +72,7 @@ fn stack<'a>(device: &'a ExportedDevice, label: Label) -> impl Iterator<Item = E
 
 fn labels(device: &ExportedDevice, label: Label) -> [Option<ExportedFrame<'_>>; 3] {
     let place = |name, filename| Some(ExportedFrame { name, filename, line: 0 });
-    // What is guessed is no frame of the program.
+    // A guessed category is no frame of the program.
     let category = if device.guessed { Category::Other } else { label.category };
     let nobody_knows = [naming::BEFORE_RECORDING, naming::NOT_RECORDED].contains(&device.name(label.name));
     let asked = (label.name != NameId::NONE || category != Category::Other) && !nobody_knows;
@@ -86,8 +86,8 @@ fn labels(device: &ExportedDevice, label: Label) -> [Option<ExportedFrame<'_>>; 
     [tensor, op.and_then(|op| place(op, "op")), phase.and_then(|phase| place(phase.label(), "phase"))]
 }
 
-/// The frame that `name (file.py:12)` tells of, which is how the names of a snapshot's events are made; any other text is
-/// the name alone.
+/// The frame that `name (file.py:12)` describes: names of a snapshot's events have this form. Any other text is the
+/// function's name.
 fn of_caller(text: &str) -> ExportedFrame<'_> {
     let alone = ExportedFrame { name: text, filename: Category::Other.label(), line: 0 };
     let Some((name, place)) = text.strip_suffix(')').and_then(|text| text.rsplit_once(" (")) else { return alone };

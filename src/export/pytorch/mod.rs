@@ -1,5 +1,5 @@
-//! A memory snapshot, as `torch.cuda.memory._dump_snapshot()` of the recorded PyTorch writes it (2.11, unless the run said
-//! otherwise): what its viewers read, and [`crate::snapshot`].
+//! Writes a memory snapshot as `torch.cuda.memory._dump_snapshot()` of the recorded PyTorch does (2.11, unless the run
+//! names another). PyTorch's viewers read it, and so does [`crate::snapshot`].
 
 mod frames;
 mod pickle;
@@ -16,8 +16,8 @@ use crate::units::{Address, Bytes, DeviceIndex, StreamId};
 use frames::Frames;
 use pickle::Pickler;
 
-/// Writes the snapshot that PyTorch would have written behind the event before `end`. The history of a device is that of
-/// the run that was under way: it begins with the run.
+/// Writes the snapshot that PyTorch would have written before the event `end`. The history of a device is that of the
+/// current run, and begins with that run.
 pub(super) fn write(
     whole: &Whole,
     end: u64,
@@ -54,7 +54,7 @@ pub(super) fn write(
         pickler.item()?;
         let from = begun.get(usize::from(index.0)).copied().unwrap_or(0);
         let done = end * u64::from(index.0);
-        // Names are those of the run again as it goes on.
+        // From here on, names belong to the run again.
         frames.forget();
         let mut trace = Trace { pickler: &mut pickler, frames: &mut frames, index, device: Devices::default() };
         trace.pickler.open_list()?;
@@ -162,10 +162,10 @@ struct Trace<'a, W> {
     device: Devices,
 }
 
-/// What an entry says beside its time.
+/// The fields of an entry in addition to its time.
 struct TraceExtras {
     action: Action,
-    /// For [`Action::Oom`] the driver's free bytes.
+    /// For [`Action::Oom`], the driver's free bytes.
     address: Address,
     size: Bytes,
     stream: StreamId,
@@ -174,7 +174,7 @@ struct TraceExtras {
 
 impl<W: Write> Trace<'_, W> {
     fn push(&mut self, event: &Event) -> Result<(), ExportError> {
-        // What is given back is known only before, what is taken only behind it.
+        // Freed memory is known only before the event, new memory only after it.
         let before = self.device.get(self.index).and_then(|device| given_back(device, event));
         self.device.apply(event);
         let Some(device) = self.device.get(self.index).filter(|device| !device.before_history) else { return Ok(()) };
@@ -211,7 +211,7 @@ impl<W: Write> Trace<'_, W> {
     }
 }
 
-/// The entry of an event that gives something back, from the state before it.
+/// The entry of an event that frees memory, from the state before it.
 fn given_back(device: &ExportedDevice, event: &Event) -> Option<TraceExtras> {
     let block = |action, address| {
         let block = device.state().block(address)?;
@@ -231,7 +231,7 @@ fn given_back(device: &ExportedDevice, event: &Event) -> Option<TraceExtras> {
     }
 }
 
-/// The entry of an event that takes something, or fails to, from the state behind it.
+/// The entry of an event that takes memory, or fails to, from the state after it.
 fn taken(device: &ExportedDevice, event: &Event) -> Option<TraceExtras> {
     let label = device.now();
     match event.kind {
@@ -290,10 +290,10 @@ fn write_settings(pickler: &mut Pickler<impl Write>, settings: &Settings) -> io:
     pickler.close_dict()
 }
 
-/// Steps and phases, as PyTorch writes the scopes of its profiler.
+/// Steps and phases, as PyTorch's profiler writes its scopes.
 struct Annotations<'a, W> {
     pickler: &'a mut Pickler<W>,
-    /// Scopes that have not ended, with their devices.
+    /// The open scopes, with their devices.
     open: Vec<(DeviceIndex, OpenScope)>,
 }
 
@@ -307,7 +307,7 @@ impl<W: Write> Annotations<'_, W> {
     fn push(&mut self, event: &Event) -> Result<(), ExportError> {
         let all = |_: OpenScope| true;
         match event.kind {
-            // A step that was given up has no end of its own.
+            // A step that was given up has no end event of its own.
             EventKind::Begin(_) => self.close(event, all)?,
             EventKind::StepBegin { step } => {
                 self.close(event, all)?;
@@ -329,7 +329,7 @@ impl<W: Write> Annotations<'_, W> {
         self.write(event, scope, "START")
     }
 
-    /// Ends those of the device's open scopes that are `wanted`, the innermost first.
+    /// Ends those of the device's open scopes that are `wanted`, innermost first.
     fn close(&mut self, event: &Event, wanted: impl Fn(OpenScope) -> bool) -> io::Result<()> {
         let ended: Vec<OpenScope> = self
             .open

@@ -1,19 +1,19 @@
-//! A writer of pickles, protocol 4: what PyTorch's snapshots are made of, and no opcode that their viewer does not read.
+//! Writes pickles of protocol 4, like PyTorch's snapshots, with no opcode that PyTorch's viewer can't read.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-/// Writes one pickle, value by value.
+/// Writes a pickle, value by value.
 ///
-/// Lists and dictionaries are opened and closed; what is written between goes into them, of a dictionary each key before
-/// its value. Nothing is kept but the texts that were [shared](Pickler::shared).
+/// Lists and dictionaries are opened and closed, and the values written in between go into them; in a dictionary, each
+/// key comes before its value. Only texts that were [shared](Pickler::shared) are kept.
 #[derive(Debug)]
 pub(super) struct Pickler<W> {
     out: W,
-    /// Values that can be recalled.
+    /// Number of values that can be recalled.
     memoized: u32,
     texts: HashMap<Box<str>, Memo>,
-    /// Items since the last batch, of each list that is open.
+    /// For each open list, the number of items since its last batch.
     lists: Vec<u32>,
 }
 
@@ -43,7 +43,7 @@ const BIN_GET: u8 = b'h';
 const LONG_BIN_GET: u8 = b'j';
 
 impl<W: Write> Pickler<W> {
-    /// Items that a reader has on its stack at most: as many as Python's writer leaves there.
+    /// The most items that a reader has on its stack: as many as with Python's own writer.
     const BATCH: u32 = 1000;
 
     /// Begins a pickle.
@@ -52,7 +52,7 @@ impl<W: Write> Pickler<W> {
         Ok(Self { out, memoized: 0, texts: HashMap::new(), lists: Vec::new() })
     }
 
-    /// Ends it; one value must have been written.
+    /// Ends the pickle; exactly one value must have been written.
     pub fn finish(mut self) -> io::Result<()> {
         self.out.write_all(&[STOP])
     }
@@ -79,7 +79,7 @@ impl<W: Write> Pickler<W> {
             self.out.write_all(&[BIN_INT])?;
             return self.out.write_all(&int.to_le_bytes());
         }
-        // Two's complement in as few bytes as keep the sign.
+        // Two's complement, in the fewest bytes that keep the sign.
         let bytes = value.to_le_bytes();
         let sign_bits = if value < 0 { value.leading_ones() } else { value.leading_zeros() };
         let length = (i128::BITS - sign_bits) as usize / 8 + 1;
@@ -87,12 +87,12 @@ impl<W: Write> Pickler<W> {
         self.out.write_all(&bytes[..length])
     }
 
-    /// A text that is not likely to come again.
+    /// Writes a text that will probably not be repeated.
     pub fn text(&mut self, text: &str) -> io::Result<()> {
         match u8::try_from(text.len()) {
             Ok(length) => self.out.write_all(&[SHORT_BIN_UNICODE, length])?,
             Err(_) => {
-                // No text that was read here is longer than a frame of a recording.
+                // No text that was read here is longer than a recording's frame.
                 let length = u32::try_from(text.len()).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
                 self.out.write_all(&[BIN_UNICODE])?;
                 self.out.write_all(&length.to_le_bytes())?;
@@ -101,7 +101,7 @@ impl<W: Write> Pickler<W> {
         self.out.write_all(text.as_bytes())
     }
 
-    /// A text that is written in full once only.
+    /// Writes a text; repetitions take a few bytes.
     pub fn shared(&mut self, text: &str) -> io::Result<()> {
         if let Some(memo) = self.texts.get(text) {
             return self.recall(*memo);
@@ -112,7 +112,7 @@ impl<W: Write> Pickler<W> {
         Ok(())
     }
 
-    /// The value that was written (or the list or dictionary that was opened) last can be recalled.
+    /// Makes the last value (or the last opened list or dictionary) recallable.
     pub fn memoize(&mut self) -> io::Result<Memo> {
         let memo = Memo(self.memoized);
         self.memoized += 1;
@@ -120,7 +120,7 @@ impl<W: Write> Pickler<W> {
         Ok(memo)
     }
 
-    /// The same value again.
+    /// Writes the same value again.
     pub fn recall(&mut self, Memo(index): Memo) -> io::Result<()> {
         match u8::try_from(index) {
             Ok(index) => self.out.write_all(&[BIN_GET, index]),
@@ -131,13 +131,13 @@ impl<W: Write> Pickler<W> {
         }
     }
 
-    /// Opens a list; each value in it follows a call of [`Pickler::item`].
+    /// Opens a list; a call of [`Pickler::item`] comes before each value in it.
     pub fn open_list(&mut self) -> io::Result<()> {
         self.lists.push(0);
         self.out.write_all(&[EMPTY_LIST])
     }
 
-    /// The next value is an item of the list that was opened last.
+    /// Announces that the next value is an item of the innermost open list.
     pub fn item(&mut self) -> io::Result<()> {
         let Some(items) = self.lists.last_mut() else { return Ok(()) };
         let batch = match *items {
@@ -153,7 +153,7 @@ impl<W: Write> Pickler<W> {
         if self.lists.pop().unwrap_or(0) > 0 { self.out.write_all(&[APPENDS]) } else { Ok(()) }
     }
 
-    /// Opens a dictionary, which must get an item.
+    /// Opens a dictionary, which must get at least one pair.
     pub fn open_dict(&mut self) -> io::Result<()> {
         self.out.write_all(&[EMPTY_DICT, MARK])
     }
@@ -162,7 +162,7 @@ impl<W: Write> Pickler<W> {
         self.out.write_all(&[SET_ITEMS])
     }
 
-    /// A pair of the two values that were written last.
+    /// Makes a pair of the last two values.
     pub fn pair(&mut self) -> io::Result<()> {
         self.out.write_all(&[TUPLE_2])
     }
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn numbers_are_written_as_python_writes_them() {
-        // What `pickle.dumps(n, 4)` has between its header and its end.
+        // The bytes that `pickle.dumps(n, 4)` writes between its header and its end.
         for (number, bytes) in [
             (0_i128, &b"K\x00"[..]),
             (255, b"K\xff"),

@@ -13,7 +13,7 @@ fn load(name: &str) -> (Snapshot, Settings) {
     (snapshot, settings)
 }
 
-/// Segments and runs with their ends, and held blocks with end, bytes asked for and whether they wait.
+/// Segments and mapped runs with their ends, and held blocks with their end, requested bytes, and whether they wait.
 type State = (Vec<(Address, Address)>, Vec<(Address, Address, Bytes, bool)>);
 
 fn state(space: &Space) -> State {
@@ -22,8 +22,8 @@ fn state(space: &Space) -> State {
     (homes, blocks)
 }
 
-/// Drops the oldest entries, and holds what was there then, as is concluded from the rest, against what the whole history
-/// had led to.
+/// Drops the oldest entries, and compares what the rest implies about that moment with the state that the whole history
+/// led to.
 fn cut(name: &str, cuts: usize) {
     let (mut snapshot, settings) = load(name);
     let whole = snapshot.device_trace(0).to_vec();
@@ -32,7 +32,7 @@ fn cut(name: &str, cuts: usize) {
     let range = snapshot.device_traces[0].clone();
     let mut story = Story::new(&whole, &settings, &first);
     for at in 0..cuts {
-        // Anywhere: in the middle of a request too.
+        // At any place, also in the middle of a request.
         let lost = whole.len() * at / cuts + at % 3;
         while story.position() < lost && story.advance(&mut |_: &TraceEvent| {}) {}
         snapshot.device_traces[0] = range.start + lost..range.end;
@@ -42,7 +42,7 @@ fn cut(name: &str, cuts: usize) {
         assert_eq!(found.0, was.0, "{name} without {lost}: segments");
         assert_eq!(found.1.len(), was.1.len(), "{name} without {lost}: blocks");
         for (found, was) in found.1.iter().zip(&was.1).filter(|(found, was)| found != was) {
-            // Only of a block that goes before anything is taken behind it nothing tells where it ends.
+            // One end can't be known: that of a block that is freed before anything is allocated after it.
             assert_eq!((found.0, found.2, found.3), (was.0, was.2, was.3), "{name} without {lost}");
             let ends = |entry: &&TraceEntry| entry.action == Action::FreeRequested && entry.address == was.0;
             let told = |entry: &TraceEntry| entry.action == Action::Alloc && entry.address == was.1;

@@ -13,7 +13,7 @@ const SMALL: [&[u8]; 3] = [
     include_bytes!("../../../tests/pickles/small.protocol4.pickle"),
 ];
 
-/// A listener to whom all is one.
+/// A listener that ignores everything.
 struct IgnoringListener;
 
 impl PickleListener for IgnoringListener {
@@ -122,14 +122,14 @@ fn impossible_lengths_are_refused_at_once() {
 #[test]
 fn deep_nesting_is_harmless() {
     assert!(problem(&b"(".repeat(1_000_000)).1.contains("more than 1000 deep"));
-    // Lists within lists need no marks: hundreds of thousands are read, and dropped, without recursion.
+    // Nested lists need no marks: hundreds of thousands are read, and dropped, without recursion.
     let nested = [b"]".repeat(300_000), b"a".repeat(299_999), b".".to_vec()].concat();
     assert!(matches!(value(&nested), Value::List(0)));
 }
 
 #[test]
 fn shared_values_stay_shared() {
-    // Each of 60 lists holds the one before it twice: 2^60 leaves for a reader that copies.
+    // Each of 60 lists holds the previous one twice: a reader that copies would make 2^60 leaves.
     let mut bomb = b"]\x94".to_vec();
     for level in 0..60u8 {
         bomb.extend([b']', 0x94, b'(', b'h', level, b'h', level, b'e']);
@@ -160,7 +160,7 @@ fn a_shared_trace_is_read_once() {
 
 #[test]
 fn what_would_be_copied_is_counted() {
-    // A segment list that holds one segment of 1000 blocks half a million times.
+    // A segment list that contains one segment of 1000 blocks half a million times.
     let mut bomb =
         b"}(\x8c\x0ddevice_traces]\x8c\x08segments](}(\x8c\x07addressK\x00\x8c\x0atotal_sizeK\x00\x8c\x06blocks]("
             .to_vec();
@@ -175,7 +175,7 @@ fn what_would_be_copied_is_counted() {
 
 #[test]
 fn what_is_looked_at_again_is_counted() {
-    // A list that is no stack, as only its last item shows, under every entry of a trace.
+    // A list that is no stack, which only its last item shows, in every entry of a trace.
     let mut bomb = b"](}(\x8c\x08filename\x8c\x01fu\x94".to_vec();
     bomb.extend(b"h\x00".repeat(50_000));
     bomb.extend(b"Neq\x010}(\x8c\x0ddevice_traces](](");
@@ -196,7 +196,7 @@ fn an_entry_may_be_a_frame_of_its_own_stack() {
 
 #[test]
 fn a_frame_may_have_any_line() {
-    // As torch.compile leaves it: -1 without its sign.
+    // As torch.compile leaves it: -1 stored as an unsigned number.
     for (line, expected) in [
         (&b"\x8a\x09\xff\xff\xff\xff\xff\xff\xff\xff\x00"[..], 0),
         (b"J\xff\xff\xff\xff", 0),
@@ -259,8 +259,8 @@ proptest! {
     }
 }
 
-/// A snapshot written opcode by opcode, in a way that one look can read or, where it is `slow`, in one that means the same and
-/// that only the machine reads.
+/// Writes a snapshot opcode by opcode: in a form that the fast reader can read, or, if it is `slow`, in an equivalent
+/// form that only the full machine can read.
 struct PickleWriter {
     bytes: Vec<u8>,
     slow: bool,
@@ -284,7 +284,7 @@ impl PickleWriter {
         "name",
         "line",
     ];
-    /// Where the first frame is stored.
+    /// The index under which the first frame is stored.
     const FRAME: u32 = 300;
 
     fn new(slow: bool) -> Self {
@@ -328,7 +328,7 @@ impl PickleWriter {
         self.stored(Self::WORDS.iter().position(|known| *known == word).unwrap() as u32);
     }
 
-    /// A list or dictionary; a value that is dropped at once keeps one look from reading it.
+    /// Opens a list or dictionary. A value that is dropped at once keeps the fast reader from reading it.
     fn open(&mut self, opcode: u8, stored: bool) {
         self.bytes.push(opcode);
         if stored {
@@ -339,7 +339,7 @@ impl PickleWriter {
         }
     }
 
-    /// A frame that is stored; it is no part of anything yet.
+    /// Stores a frame that is not part of anything yet.
     fn frame(&mut self, line: u8) {
         self.open(op::EMPTY_DICT, true);
         self.bytes.push(op::MARK);
@@ -361,7 +361,7 @@ impl PickleWriter {
         }
     }
 
-    /// One entry; `shape` chooses among the ways in which it can be written.
+    /// An entry; `shape` chooses one of the ways to write it.
     fn entry(&mut self, n: u64, shape: u16, stack: &[u32]) {
         let is = |bit: u16| shape >> bit & 1 == 1;
         self.open(op::EMPTY_DICT, is(0));
@@ -411,7 +411,7 @@ impl PickleWriter {
     }
 }
 
-/// What the entries of the first device say.
+/// The entries of the first device.
 fn told(bytes: &[u8]) -> Vec<(TraceEntry, String, Vec<u32>)> {
     let mut snapshot = snapshot(bytes).unwrap();
     let entries = std::mem::take(&mut snapshot.entries);
@@ -419,7 +419,7 @@ fn told(bytes: &[u8]) -> Vec<(TraceEntry, String, Vec<u32>)> {
     for mut entry in entries {
         let lines = snapshot.stacks.frames(entry.stack).map(|frame| frame.line).collect();
         let metadata = snapshot.texts.get(entry.metadata).to_owned();
-        // Which number a stack or a text has depends on when it was first needed.
+        // The numbers of stacks and texts depend on when they were first needed.
         (entry.stack, entry.metadata) = (StackId::EMPTY, TextId::default());
         all.push((entry, metadata, lines));
     }
@@ -449,7 +449,7 @@ fn what_is_stored_anew_is_read_anew() {
     let mut spelled = PickleWriter::new(false);
     (1..4).for_each(|line| spelled.frame(line));
     spelled.entry(7, 0x3ff, &[0, 1]);
-    // The third frame takes the place of the first.
+    // The third frame replaces the first.
     spelled.stored(PickleWriter::FRAME + 2);
     spelled.bytes.extend([&b"r"[..], &PickleWriter::FRAME.to_le_bytes(), b"0"].concat());
     spelled.entry(8, 0x3ff, &[0, 1]);
@@ -475,7 +475,7 @@ proptest! {
             }
             spelled.finish()
         });
-        // Also where few bytes are ahead at any time.
+        // The result is the same if only a few bytes are available at a time.
         let drops = read::snapshot(&mut Plain(Drops(&quick)), None).unwrap();
         prop_assert_eq!(drops.device_trace(0).len(), entries.len());
         prop_assert_eq!(told(&quick), told(&slow));

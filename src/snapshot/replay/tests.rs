@@ -65,7 +65,7 @@ fn a_history_without_its_beginning_is_replayed_from_what_was_there() {
         assert!(report.is_match());
         assert_ne!(report.history.begins, Begins::First);
         assert_eq!(report.history.exact_from, Some(0));
-        // What adds up since the first allocation is not compared, what is there at the end is.
+        // Totals since the first allocation are not compared; values at the end are.
         assert!(report.stats.total > 20 && report.stats.total < 122, "{:?}", report.stats);
     }
 }
@@ -78,7 +78,7 @@ fn segments_that_nothing_explains_are_reported_at_the_end() {
     older.blocks.clear();
     snapshot.segments.push(older);
     let report = verify(&snapshot, &conditions);
-    // If it had been there, PyTorch would have used it: the history explains itself without.
+    // If it had been there, PyTorch would have used it: the history explains this by itself.
     assert_eq!((report.segments.is_complete(), report.placements.is_complete()), (true, true));
     let mismatch = report.first_mismatch.unwrap();
     assert_eq!(mismatch.entry, snapshot.entries.len());
@@ -135,8 +135,8 @@ fn a_report_has_the_promised_keys() {
     assert_eq!(json["pending"], 10);
 }
 
-/// A retry whose synchronisation completes the very block that would have served the request: as recorded, a call of
-/// `empty_cache()` leaves the same entries.
+/// A retry whose synchronisation completes the very block that would have served the request. A call of `empty_cache()`
+/// leaves the same entries.
 fn retry_after_a_late_completion(retries: i64, synchronisations: i64) -> Report {
     const SIZE: u64 = 20 << 20;
     let (first, second, third) = (0x1000_0000, 0x2000_0000, 0x3000_0000);
@@ -168,7 +168,7 @@ fn retry_after_a_late_completion(retries: i64, synchronisations: i64) -> Report 
     let statistics = [("num_alloc_retries", retries), ("num_sync_all_streams", synchronisations)];
     let statistics = Statistics(statistics.map(|(key, value)| (key.to_owned(), value)).into());
     let conditions = Conditions { limit: Some(Bytes(2 * SIZE)), statistics: Some(statistics), ..Conditions::default() };
-    // The final blocks are not what is tested: those that the replay arrives at.
+    // Not the final blocks are tested, but those that the replay arrives at.
     snapshot.segments = Vec::new();
     verify(&snapshot, &conditions)
 }
@@ -187,7 +187,7 @@ fn a_retry_that_looks_like_a_call_is_settled_by_the_statistics() {
     }
 }
 
-/// A history from its first entry on, its final blocks left out, and what PyTorch counted: retries, synchronisations.
+/// A history from its first entry on, without its final blocks, and PyTorch's counts of retries and synchronisations.
 fn short(entries: &[(Action, u64, u64)], conf: &str, limit: Option<u64>, counted: Option<[i64; 2]>) -> Report {
     let pool = |address: u64| if address >= PRIVATE { PoolId(0, 7) } else { PoolId::DEFAULT };
     let entry = |&(action, address, size): &(Action, u64, u64)| TraceEntry {
@@ -216,7 +216,7 @@ const PRIVATE: u64 = 0x2000_0000_0000;
 const MIB: u64 = 1 << 20;
 use Action::{Alloc, FreeCompleted, FreeRequested, Oom, SegmentAlloc, SegmentFree};
 
-/// All decisions agree; final blocks are not told here.
+/// Checks that all decisions agree; final blocks are not part of this history.
 fn explained(report: &Report) -> (u64, u64) {
     assert!(report.segments.is_complete() && report.placements.is_complete(), "{report:?}");
     assert!(report.stats.is_complete(), "{report:?}");
@@ -224,7 +224,7 @@ fn explained(report: &Report) -> (u64, u64) {
     (spots, read_as_retries)
 }
 
-// The histories below are PyTorch 2.13's own, of programs that do just this.
+// The histories below were recorded from PyTorch 2.13, running programs that do just this.
 
 #[test]
 fn a_retry_waits_for_a_block_that_would_have_served_the_request() {
@@ -244,7 +244,7 @@ fn a_retry_waits_for_a_block_that_would_have_served_the_request() {
         (SegmentAlloc, new, 2 * MIB),
         (Alloc, new, 1_000_000),
     ];
-    // Had it been free before, the request would not have needed the new segment: no call explains that.
+    // If it had been free before, the request would not have needed the new segment: no call explains that.
     assert_eq!(explained(&short(&served, "", Some(22 * MIB), Some([1, 1]))), (0, 0));
     let failed = [
         (SegmentAlloc, small, 2 * MIB),
@@ -276,7 +276,7 @@ fn a_call_before_a_request_that_would_have_released_otherwise_is_no_retry() {
         (SegmentAlloc, new, 40 * MIB),
         (Alloc, new, 40 * MIB),
     ];
-    // The request itself gives oversize blocks back first.
+    // The request itself first gives oversize blocks back.
     assert_eq!(explained(&short(&entries, "max_split_size_mb:24", Some(60 * MIB), Some([0, 1]))), (0, 0));
 }
 
@@ -293,7 +293,7 @@ fn a_block_that_goes_back_at_once_may_have_been_waited_for() {
         (Alloc, new, 32 * MIB),
     ];
     let told = |counted| explained(&short(&entries, "max_split_size_mb:20", Some(70 * MIB), counted));
-    // Both were recorded, of two programs: entries are the same, what was counted is not.
+    // Both were recorded from two programs: the entries are the same, but the counts differ.
     assert_eq!(told(Some([0, 0])), (1, 0));
     assert_eq!(told(Some([1, 1])), (1, 1));
     assert_eq!(told(None), (1, 0));
@@ -313,7 +313,7 @@ fn a_driver_that_refuses_shows_where_a_request_failed_or_nowhere() {
         (SegmentAlloc, new, 22 * MIB),
         (Alloc, new, 22 * MIB),
     ];
-    // Nothing tells what the driver had: a call, or a retry, which the file does not decide.
+    // Nothing shows what the driver had. It can be a call or a retry, and the file does not decide.
     assert_eq!(explained(&short(&entries, "", None, None)), (1, 0));
     assert_eq!(explained(&short(&entries, "", None, Some([1, 1]))), (1, 1));
     assert_eq!(explained(&short(&entries, "", None, Some([0, 1]))), (1, 0));

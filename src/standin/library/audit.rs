@@ -1,6 +1,7 @@
-//! What a program's PyTorch wants of NVIDIA's libraries and the table lacks: said once, by name.
+//! Functions of NVIDIA's libraries that PyTorch imports and the table lacks: they are reported once, by name.
 //!
-//! Such a call reaches NVIDIA's own function, which says that there is no driver. That is a riddle without these words.
+//! Such a call reaches NVIDIA's own function, which only says that there is no driver. The report explains that
+//! message.
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -11,19 +12,19 @@ use crate::system;
 
 include!(env!("VRAMLAB_REAL"));
 
-/// How the names begin that the table is about.
+/// The prefixes of the functions that the table covers.
 const PREFIXES: [&str; 10] =
     ["cuda", "__cuda", "cublas", "cudnn", "cufft", "curand", "cusolverDn", "nccl", "nvml", "cuMem"];
-/// Of the dynamic section: the table of names, of symbols, and of their hashes.
+/// Tags in the dynamic section: the string table, the symbol table, and its hash table.
 const NAMES: i64 = 5;
 const SYMBOLS: i64 = 6;
 const HASHES: i64 = 0x6fff_fef5;
 /// Bytes of a symbol.
 const SYMBOL: u64 = 24;
-/// The dynamic section among a library's parts.
+/// The type of the program header of the dynamic section.
 const DYNAMIC: u32 = 2;
 
-/// What the loader says of a library.
+/// The loader's description of a library.
 #[repr(C)]
 struct LoadedObject {
     base: u64,
@@ -32,7 +33,7 @@ struct LoadedObject {
     count: u16,
 }
 
-/// A part of a library.
+/// A program header of a library.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct ProgramHeader {
@@ -42,7 +43,7 @@ struct ProgramHeader {
     address: u64,
 }
 
-/// Bytes of a part's whole description.
+/// Bytes of a whole program header.
 const PART: u64 = 56;
 
 unsafe extern "C" {
@@ -52,7 +53,7 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// Looks once, and says what is missing.
+/// Checks once, and reports what is missing.
 pub fn once() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -78,7 +79,7 @@ pub fn once() {
     });
 }
 
-/// Collects what one of PyTorch's libraries wants.
+/// Collects the functions that one of PyTorch's libraries imports.
 extern "C" fn see(library: *const LoadedObject, _size: usize, wanted: *mut c_void) -> c_int {
     // SAFETY: the loader passes a library, and `once` its set.
     let (library, wanted) = unsafe { (&*library, &mut *wanted.cast::<BTreeSet<&'static str>>()) };
@@ -104,7 +105,7 @@ fn collect(library: &LoadedObject, wanted: &mut BTreeSet<&'static str>) {
             _ => {}
         }
     }
-    // The symbols before the first hashed one are those that the library wants of others.
+    // The symbols before the first hashed one are those that the library imports.
     let Some([_, first]) = get(hashes as *const [u32; 2]) else { return };
     if names == 0 || symbols == 0 {
         return;

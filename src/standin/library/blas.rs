@@ -1,4 +1,4 @@
-//! cuBLAS: handles and their settings. Products are launches, see the table.
+//! cuBLAS: handles and their settings. The table treats products as launches.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -10,7 +10,7 @@ use crate::{real, store};
 /// CUBLAS_STATUS_NOT_INITIALIZED.
 const NOT_INITIALIZED: i32 = 1;
 
-/// What a handle is set to.
+/// The settings of a handle.
 #[derive(Clone, Copy, Debug, Default)]
 struct Handle {
     stream: u64,
@@ -20,7 +20,7 @@ struct Handle {
     multiprocessors: i32,
 }
 
-/// The handles that there are, and a number for the next.
+/// All handles, and the number of the next one.
 static HANDLES: Mutex<Option<(u64, HashMap<u64, Handle>)>> = Mutex::new(None);
 const FIRST: u64 = 0x5700_0000_0000;
 
@@ -43,18 +43,19 @@ fn ask<T>(handle: u64, place: *mut T, what: impl FnOnce(&Handle) -> T) -> i32 {
     change(handle, |handle| put(place, what(handle)))
 }
 
-/// The version of cuBLAS that goes with the program's runtime: 10000 times the major version, 100 times the minor.
+/// The version of the cuBLAS that belongs to the program's runtime: 10000 times the major version plus 100 times the
+/// minor.
 pub fn version() -> i32 {
     let runtime = real::runtime_version();
     runtime / 1000 * 10000 + runtime % 1000 * 10
 }
 
-/// The stream that a handle puts its products on.
+/// The stream on which a handle runs its products.
 pub fn stream(handle: u64) -> u64 {
     with(|_, handles| handles.get(&handle).map_or(0, |handle| handle.stream))
 }
 
-/// Whether products of f32 may be rounded to TensorFloat-32: CUBLAS_TF32_TENSOR_OP_MATH.
+/// Whether products of f32 may round to TensorFloat-32: CUBLAS_TF32_TENSOR_OP_MATH.
 pub fn may_round(handle: u64) -> bool {
     with(|_, handles| handles.get(&handle).is_some_and(|handle| handle.math_mode == 3))
 }

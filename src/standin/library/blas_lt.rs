@@ -1,6 +1,6 @@
 //! cuBLASLt: descriptors, and an algorithm for every product.
 //!
-//! cuDNN asks the same functions through `libcublasLt.so`, which stands in front of these.
+//! cuDNN calls the same functions through `libcublasLt.so`, which forwards to these.
 
 use std::ffi::c_char;
 use std::mem;
@@ -10,10 +10,10 @@ use crate::{blas, real};
 
 /// CUBLAS_STATUS_INVALID_VALUE.
 const INVALID_VALUE: i32 = 7;
-/// Bytes of an opaque descriptor, at least those of every version's.
+/// Bytes of an opaque descriptor: at least as many as in any version.
 const DESCRIPTOR: usize = 256;
 
-/// A matrix as a descriptor keeps it.
+/// A matrix layout, as its descriptor stores it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MatrixLayout {
@@ -59,8 +59,8 @@ fn destroy(descriptor: u64) -> i32 {
     0
 }
 
-/// Bytes of the workspace of the `at`th answer, as an H200 answered for the shapes of ResNet: none for a product that sums over
-/// rows, as a weight's gradient does.
+/// Bytes of the workspace of the answer with index `at`, as an H200 answered for the shapes of ResNet. A product that
+/// sums over rows, as a weight's gradient does, has none.
 fn workspace(a: MatrixLayout, b: MatrixLayout, at: usize) -> usize {
     match (a.rows == b.rows, at, a.kind) {
         (true, ..) | (_, 2.., _) => 0,
@@ -69,7 +69,7 @@ fn workspace(a: MatrixLayout, b: MatrixLayout, at: usize) -> usize {
     }
 }
 
-/// What a product multiplies, and what its factors are.
+/// The number of multiplications of a product, and the type of its factors.
 pub fn multiplications(a: *const MatrixLayout, d: *const MatrixLayout) -> (u64, i32) {
     let (Some(a), Some(d)) = (get(a), get(d)) else { return (0, FP32) };
     let inner = a.rows.saturating_mul(a.columns).checked_div(d.rows).unwrap_or(0);
@@ -82,7 +82,7 @@ entries! {
     fn cublasLtDestroy(handle: u64) -> i32 { destroy(handle) }
     fn cublasLtGetVersion() -> usize { blas::version() as usize }
     fn cublasLtGetCudartVersion() -> usize { real::runtime_version() as usize }
-    /// The parts of the version: major, minor, patch.
+    /// A part of the version: major, minor or patch.
     fn cublasLtGetProperty(part: i32, value: *mut i32) -> i32 {
         let version = blas::version();
         put(value, match part {

@@ -1,4 +1,4 @@
-//! Capturing a stream into a graph, and what joins it through events.
+//! Captures a stream into a graph, with the streams that join it through events.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -58,7 +58,7 @@ fn is_capturing(stream: u64, status: *mut i32) -> Code {
     }
 }
 
-/// Every place but the first may be missing. What a graph's nodes hang on is not kept.
+/// Every pointer but the first may be null. The dependencies of a graph's nodes are not kept.
 fn info(
     stream: u64,
     status: *mut i32,
@@ -89,7 +89,7 @@ entries! {
     fn cudaStreamBeginCapture(stream: u64, _mode: i32) -> Code { noted(begin(stream)) }
     fn cudaStreamEndCapture(stream: u64, graph: *mut u64) -> Code { noted(end(stream, graph)) }
     fn cudaStreamIsCapturing(stream: u64, status: *mut i32) -> Code { noted(is_capturing(stream, status)) }
-    /// CUDA 13's has seven arguments, that of CUDA 12 three.
+    /// In CUDA 13 this function has seven arguments, in CUDA 12 three.
     fn cudaStreamGetCaptureInfo(stream: u64, status: *mut i32, number: *mut u64, graph: *mut u64, nodes: *mut u64, edges: *mut u64, count: *mut usize) -> Code {
         if crate::real::runtime_version() >= 13000 {
             noted(info(stream, status, number, graph, [nodes, edges], count))

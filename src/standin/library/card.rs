@@ -1,18 +1,18 @@
-//! The card that the library stands in for, as a small file describes it.
+//! The card that the library simulates, read from a small file.
 
 use std::fs;
 use std::sync::OnceLock;
 
 use crate::plans::Chip;
 
-/// Says where the file is.
+/// The environment variable with the file's path.
 pub const VARIABLE: &str = "VRAMLAB_CARD";
-/// No machine has more.
+/// The most devices of a machine.
 const MOST_DEVICES: u64 = 64;
-/// Nanoseconds and rates that times can be computed with.
+/// The largest time in nanoseconds, and the largest rate, with which times can be computed.
 const MOST_TIME: u64 = 1_000_000_000;
 const MOST_RATE: u64 = 1 << 50;
-/// A card's file is a page.
+/// The longest file of a card that is read, in bytes.
 const LONGEST: u64 = 64 << 10;
 
 /// A card.
@@ -20,71 +20,71 @@ const LONGEST: u64 = 64 << 10;
 pub struct Card {
     /// `NVIDIA H200`.
     pub title: String,
-    /// How many of them there are.
+    /// The number of such cards.
     pub devices: usize,
-    /// Bytes of memory.
+    /// Memory in bytes.
     pub memory: u64,
-    /// Bytes that a process takes before its first request.
+    /// Bytes that a process's context takes.
     pub context: u64,
-    /// Bytes that NCCL takes in a process with a communicator of several ranks.
+    /// Bytes that NCCL takes in a process that has a communicator of several ranks.
     pub ranks: u64,
     /// Major version times ten plus minor version.
     pub capability: i32,
     /// Streaming multiprocessors.
     pub multiprocessors: i32,
-    /// Threads that one multiprocessor holds.
+    /// Most threads on a multiprocessor.
     pub threads: i32,
-    /// Blocks that one multiprocessor holds.
+    /// Most blocks on a multiprocessor.
     pub blocks: i32,
     /// Bytes of shared memory of a multiprocessor.
     pub shared: i32,
-    /// Bytes of shared memory that a block may ask for.
+    /// Most bytes of shared memory of a block.
     pub shared_block: i32,
     /// Bytes of the second-level cache.
     pub l2: i32,
-    /// kHz of the multiprocessors.
+    /// Clock of the multiprocessors in kHz.
     pub clock: i32,
-    /// kHz of the memory.
+    /// Clock of the memory in kHz.
     pub memory_clock: i32,
-    /// Bits of the memory's bus.
+    /// Width of the memory bus in bits.
     pub bus: i32,
     /// Nanoseconds that the host spends on an op.
     pub op: u64,
-    /// Nanoseconds of a kernel beside its work.
+    /// Nanoseconds of a kernel in addition to its work.
     pub kernel: u64,
-    /// MB/s of the card's memory.
+    /// Bandwidth of the card's memory in MB/s.
     pub bandwidth: u64,
-    /// MB/s to the host.
+    /// Rate of copies to the host in MB/s.
     pub link: u64,
-    /// MB/s to other cards; over the host without it.
+    /// Rate of copies to other cards in MB/s; if it is missing, they go over the host.
     pub peers: u64,
     /// GFLOP/s that products of f32 reach.
     pub fp32: u64,
-    /// The same of TensorFloat-32.
+    /// The same for TensorFloat-32.
     pub tf32: u64,
-    /// The same of 16 bits.
+    /// The same for 16-bit types.
     pub half: u64,
-    /// The folder where each process says what it counted.
+    /// The folder in which each process writes its counts.
     pub counts: Option<String>,
 }
 
 impl Card {
-    /// The first version of the compute capability.
+    /// The major version of the compute capability.
     pub fn major(&self) -> i32 {
         self.capability / 10
     }
 
-    /// The second.
+    /// The minor version.
     pub fn minor(&self) -> i32 {
         self.capability % 10
     }
 
-    /// What workspaces depend on.
+    /// The properties on which workspaces depend.
     pub fn chip(&self) -> Chip<'_> {
         Chip { title: &self.title, capability: self.capability, multiprocessors: self.multiprocessors }
     }
 
-    /// The card of this process; none where its file is not read, which is said once.
+    /// The card of this process; `None` if its file can't be read, which is reported once.
     pub fn get() -> Option<&'static Self> {
         static CARD: OnceLock<Option<Card>> = OnceLock::new();
         CARD.get_or_init(|| match read() {
@@ -98,7 +98,7 @@ impl Card {
     }
 }
 
-/// Reads the file that the environment names.
+/// Reads the file that the environment variable names.
 fn read() -> Result<Card, String> {
     let path = std::env::var_os(VARIABLE).ok_or_else(|| format!("{VARIABLE} is not set"))?;
     let shown = path.to_string_lossy().into_owned();
@@ -110,7 +110,7 @@ fn read() -> Result<Card, String> {
     parse(&text).map_err(|reason| format!("{shown} describes no card: {reason}"))
 }
 
-/// Lines of `key = value`. Unknown keys are a later version's.
+/// Parses lines of `key = value`. Unknown keys belong to a later version and are ignored.
 fn parse(text: &str) -> Result<Card, String> {
     let mut card = Card { devices: 1, ..Card::default() };
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {

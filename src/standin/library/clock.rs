@@ -1,22 +1,23 @@
-//! The time of the devices: it stands still but for kernels, each of which takes as long as every other.
+//! The time that events of the devices measure: it advances only with kernels, and all kernels take the same time.
 //!
-//! Nothing is known of how long a program's kernels would run. A rule that is the same on every machine has programs that time
-//! their kernels choose alike each time.
+//! It is unknown how long a program's kernels would run. A rule that is the same on every machine makes programs that
+//! measure their kernels choose the same ones every time.
 
 use crate::launches;
 
-/// What a kernel takes, in milliseconds. Autotuners that run a kernel for a given time then run it a bearable number of times.
+/// The time of a kernel in milliseconds. It is long enough that autotuners, which run a kernel for a given time, run it
+/// an acceptable number of times.
 const KERNEL: f64 = 0.1;
 
 /// A moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostInstant {
-    /// Kernels that ran before.
+    /// Number of kernels that ran before.
     kernels: u64,
 }
 
 impl HostInstant {
-    /// This one.
+    /// The current moment.
     pub fn now() -> Self {
         Self { kernels: launches::count() }
     }

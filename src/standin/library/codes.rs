@@ -1,11 +1,11 @@
-//! Results of NVIDIA's libraries. The runtime's and the driver's have the same numbers.
+//! Result codes of NVIDIA's libraries. The runtime's and the driver's codes have the same numbers.
 
-/// A result of the CUDA runtime or the driver.
+/// A result code of the CUDA runtime or the driver.
 pub type Code = i32;
 
-/// cudaSuccess, CUDA_SUCCESS, and what every other library calls success.
+/// cudaSuccess, CUDA_SUCCESS, and the success code of every other library.
 pub const SUCCESS: Code = 0;
-/// A pointer, size or handle that can't be.
+/// An impossible pointer, size or handle.
 pub const INVALID_VALUE: Code = 1;
 /// The device has too little memory left.
 pub const OUT_OF_MEMORY: Code = 2;
@@ -15,33 +15,33 @@ pub const NO_DEVICE: Code = 100;
 pub const INVALID_DEVICE: Code = 101;
 /// No context is current.
 pub const INVALID_CONTEXT: Code = 201;
-/// A handle that nothing stands behind.
+/// A handle of nothing that exists.
 pub const INVALID_HANDLE: Code = 400;
-/// A name that is not there.
+/// A name that does not exist.
 pub const NOT_FOUND: Code = 500;
 /// Host memory that is registered already.
 pub const ALREADY_REGISTERED: Code = 712;
 /// Host memory that is not registered.
 pub const NOT_REGISTERED: Code = 713;
-/// What the stand-in does not do.
+/// Something that the stand-in does not support.
 pub const NOT_SUPPORTED: Code = 801;
-/// What is asked for is not done yet.
+/// The work is not complete yet.
 pub const NOT_READY: Code = 600;
-/// What was launched failed.
+/// A launched kernel failed.
 pub const LAUNCH_FAILED: Code = 719;
-/// The stream is being captured.
+/// Not allowed while the stream is captured.
 pub const CAPTURE_UNSUPPORTED: Code = 900;
-/// The capture was not begun here.
+/// The capture was begun on another stream.
 pub const CAPTURE_UNMATCHED: Code = 903;
-/// The capture of a stream that is not captured.
+/// A stream that is not captured has no capture to end.
 pub const ILLEGAL_STATE: Code = 401;
 
-/// The result of what was done or not.
+/// The code for a result.
 pub fn of(done: Result<(), Code>) -> Code {
     done.err().unwrap_or(SUCCESS)
 }
 
-/// A name for a driver's result, with its end.
+/// The name of a driver's code, as a C string.
 pub fn name(code: Code) -> &'static std::ffi::CStr {
     match code {
         SUCCESS => c"CUDA_SUCCESS",
@@ -64,7 +64,7 @@ pub fn name(code: Code) -> &'static std::ffi::CStr {
     }
 }
 
-/// A sentence for a driver's result, in the driver's words.
+/// The description of a driver's code, in the driver's words.
 pub fn sentence(code: Code) -> &'static std::ffi::CStr {
     match code {
         SUCCESS => c"no error",

@@ -1,4 +1,4 @@
-//! Contexts, which are one with their devices, and the last error of each thread.
+//! Contexts, of which each device has exactly one, and the last error of each thread.
 
 use std::cell::Cell;
 
@@ -7,16 +7,16 @@ use crate::codes::{Code, INVALID_CONTEXT, INVALID_VALUE, SUCCESS, of};
 use crate::foreign::put;
 use crate::store::{self, checked};
 
-/// What the handle of the first device's context is: no pointer to anything.
+/// The handle of the first device's context; it points to nothing.
 const FIRST: u64 = 0x1000;
 
 thread_local! {
     static LAST_ERROR: Cell<Code> = const { Cell::new(SUCCESS) };
-    /// Whether the driver was told which context is current.
+    /// Whether the program has told the driver which context is current.
     static CHOSEN: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Remembers a failure, as the runtime does.
+/// Stores a failure as the thread's last error, as the runtime does.
 pub fn noted(code: Code) -> Code {
     if code != SUCCESS {
         LAST_ERROR.with(|last| last.set(code));
@@ -34,14 +34,14 @@ fn device_of(context: u64) -> Option<usize> {
     (device < store::count()).then_some(device)
 }
 
-/// Has this thread use a device, as the runtime does: with a context.
+/// Makes this thread use a device, and creates its context, as the runtime does.
 fn choose(device: usize) -> Code {
     store::use_device(device);
     CHOSEN.with(|chosen| chosen.set(true));
     of(store::lock().device(device).map(|_| ()))
 }
 
-/// The context that is current: every thread that used the runtime has one.
+/// The current context: every thread that used the runtime has one.
 fn current() -> Option<u64> {
     let chosen = CHOSEN.with(Cell::get) || store::lock().has_context(store::current());
     chosen.then(|| handle(store::current()))
@@ -160,7 +160,7 @@ fn create(context: *mut u64, device: i32) -> Code {
     )
 }
 
-/// What the documentation gives as defaults: bytes of a thread's stack, of printf's buffer, of the device's heap.
+/// The documented defaults, in bytes: a thread's stack, printf's buffer, the device's heap.
 fn of_limit(limit: i32) -> usize {
     match limit {
         0 => 1024,

@@ -1,15 +1,15 @@
-//! Copies and fills. What comes from the host is remembered, what goes to the host is what is remembered.
+//! Copies and fills. Values that come from the host are remembered; a copy to the host gets the remembered values.
 
 use crate::codes::{Code, SUCCESS};
 use crate::foreign::{bytes, copy as copy_on_host, fill, zero};
 use crate::memory::{PointerKind, kind};
 use crate::{answers, costs, launches, ranks, store, system};
 
-/// From this size on, pages of the host are given back rather than written with zeros.
+/// From this many bytes on, host pages are given back to the system instead of being filled with zeros.
 const MANY: u64 = 1 << 20;
 const PAGE: u64 = 4096;
 
-/// Copies between any two places.
+/// Copies between any two addresses.
 pub fn copy(to: u64, from: u64, size: usize) {
     if size == 0 {
         return;
@@ -18,14 +18,14 @@ pub fn copy(to: u64, from: u64, size: usize) {
     match (on_device(to), on_device(from)) {
         (false, false) => copy_on_host(to as *mut u8, from as *const u8, size),
         (true, false) => {
-            // More than is remembered need not be read.
+            // Larger values are not remembered, so they need not be read.
             let known = if size <= 64 << 10 { bytes(from as *const u8, size) } else { Vec::new() };
             let mut state = store::lock();
             state.shadow.forget(to, size as u64);
             if !known.is_empty() {
                 state.shadow.write(to, known);
             }
-            // Before the first kernel it is a model that moves.
+            // A copy before the first kernel moves a model to the device.
             if let Some(number) = state.device_of(to)
                 && let Some(device) = state.devices.get_mut(number)
                 && device.launches == 0
@@ -34,7 +34,7 @@ pub fn copy(to: u64, from: u64, size: usize) {
             }
         }
         (true, true) => {
-            // What other ranks have yet to say of the source they say of the copy, too.
+            // Values that other ranks still owe to the source, they also owe to the copy.
             store::lock().shadow.carry(to, from, size as u64);
         }
         (false, true) => {
@@ -50,7 +50,8 @@ pub fn copy(to: u64, from: u64, size: usize) {
     }
 }
 
-/// Zeroes host memory; takes none for what is whole pages of memory that the process alone has.
+/// Zeroes host memory. If whole pages belong to this process alone, they are given back to the system, so that they
+/// take no memory.
 fn blank(to: u64, size: u64) {
     let (first, last) = (to.next_multiple_of(PAGE), (to + size) / PAGE * PAGE);
     if size < MANY || first >= last || !is_private(first, last) || !system::forget_pages(first, last - first) {
@@ -60,7 +61,7 @@ fn blank(to: u64, size: u64) {
     zero(last as *mut u8, (to + size - last) as usize);
 }
 
-/// Whether pages are in one piece of memory that no file and no other process has.
+/// Whether pages are in one mapping that has no file and belongs to this process alone.
 fn is_private(first: u64, last: u64) -> bool {
     let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return false };
     maps.lines().any(|line| {
@@ -73,7 +74,7 @@ fn is_private(first: u64, last: u64) -> bool {
     })
 }
 
-/// Fills memory. On a device it is what a kernel does.
+/// Fills memory. On a device, a kernel does this.
 fn set(to: u64, value: i32, size: usize, stream: u64) -> Code {
     if !matches!(kind(to), PointerKind::Device(_)) {
         fill(to as *mut u8, value as u8, size);
@@ -110,7 +111,7 @@ fn copied(to: u64, from: u64, size: usize, stream: u64) -> Code {
     SUCCESS
 }
 
-/// A copy that the host waits for.
+/// A copy for which the host waits.
 fn copied_now(to: u64, from: u64, size: usize) -> Code {
     copied(to, from, size, 0);
     let _ = ranks::wait_for_stream(0);

@@ -1,59 +1,59 @@
-//! What work takes on the card, in nanoseconds: by the card's rates where its size is known, by a rule elsewhere.
+//! How long work takes on the card, in nanoseconds: from the card's rates if the work's size is known, else by a rule.
 
 use crate::card::Card;
 
-/// What a kernel of a library takes, of which nothing is known, and one of a graph.
+/// The time of a library's kernel about which nothing is known, and of a kernel in a graph.
 pub const UNKNOWN: u64 = 10_000;
-/// A convolution, or an attention by cuDNN.
+/// The time of a convolution, or of an attention by cuDNN.
 pub const PLANNED: u64 = 100_000;
-/// What the host takes to load a module's code, before its first kernel.
+/// The time in which the host loads a module's code, before its first kernel.
 pub const LOADING: u64 = 10_000_000;
-/// Bytes that a thread moves: 16 that it loads at once, and 16 that it stores.
+/// Bytes that a thread moves: it loads 16 at once and stores 16.
 const BYTES_OF_THREAD: u64 = 32;
-/// Bytes that a block moves that works on a list of tensors: 64 Ki elements, read twice and written once.
+/// Bytes that a block moves if it works on a list of tensors: 64 Ki elements, read twice and written once.
 const BYTES_OF_CHUNK: u64 = (64 << 10) * 12;
-/// A collective's start on all ranks, and what it takes to reach them.
+/// The time in which a collective starts on all ranks and reaches them.
 const COLLECTIVE: u64 = 15_000;
 
-/// What the host spends on an op, whose kernel this is.
+/// The host's time for an op that launches a kernel.
 pub fn enqueue() -> u64 {
     Card::get().map_or(0, |card| card.op)
 }
 
-/// Bytes over a rate in MB/s.
+/// The time of bytes at a rate in MB/s.
 fn over(bytes: u64, rate: u64) -> u64 {
     bytes.saturating_mul(1000).checked_div(rate).unwrap_or(0)
 }
 
-/// A kernel that moves so many bytes of the card's memory.
+/// The time of a kernel that moves this many bytes of the card's memory.
 pub fn moves(bytes: u64) -> u64 {
     Card::get().map_or(0, |card| card.kernel + over(bytes, card.bandwidth))
 }
 
-/// A kernel of so many threads.
+/// The time of a kernel with this many threads.
 pub fn of_threads(threads: u64) -> u64 {
     moves(threads.saturating_mul(BYTES_OF_THREAD))
 }
 
-/// A kernel of so many blocks, each of which works on its part of a list of tensors.
+/// The time of a kernel with this many blocks, each of which works on its part of a list of tensors.
 pub fn of_chunks(blocks: u64) -> u64 {
     moves(blocks.saturating_mul(BYTES_OF_CHUNK))
 }
 
-/// A copy between the card and its host.
+/// The time of a copy between the card and its host.
 pub fn crosses(bytes: u64) -> u64 {
     Card::get().map_or(0, |card| card.kernel + over(bytes, card.link))
 }
 
-/// A collective that sends so many bytes to another card.
+/// The time of a collective that sends this many bytes to another card.
 pub fn is_sent(bytes: u64) -> u64 {
     Card::get().map_or(0, |card| COLLECTIVE + over(bytes, if card.peers > 0 { card.peers } else { card.link }))
 }
 
-/// The factors of a product.
+/// The type of a product's factors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Factors {
-    /// f32, or what is no faster.
+    /// f32, or a type that is no faster.
     Fp32,
     /// f32 rounded to TensorFloat-32.
     Tf32,
@@ -62,7 +62,7 @@ pub enum Factors {
 }
 
 impl Factors {
-    /// Of cudaDataType_t.
+    /// The type for a cudaDataType_t.
     pub fn of(kind: i32, tf32: bool) -> Self {
         match kind {
             2 | 14 | 28 | 29 | 3 => Self::Half,
@@ -72,7 +72,7 @@ impl Factors {
     }
 }
 
-/// A product of so many multiplications.
+/// The time of a product with this many multiplications.
 pub fn multiplies(count: u64, factors: Factors) -> u64 {
     Card::get().map_or(0, |card| {
         let rate = match factors {
@@ -80,7 +80,7 @@ pub fn multiplies(count: u64, factors: Factors) -> u64 {
             Factors::Tf32 => card.tf32,
             Factors::Half => card.half,
         };
-        // The rate is in GFLOP/s, and a multiplication comes with a sum.
+        // The rate is in GFLOP/s, and an addition comes with each multiplication.
         card.kernel + count.saturating_mul(2).checked_div(rate).unwrap_or(0)
     })
 }

@@ -1,7 +1,8 @@
-//! cuDNN plans for itself: descriptors, heuristics and plans are the real library's, in its documented mode without a device.
+//! cuDNN makes its plans itself: descriptors, heuristics and plans are the real library's, in its documented mode
+//! without a device.
 //!
-//! Where a program names its handle, the card's properties are put in instead. What needs no handle at all is not here, so that the
-//! program calls NVIDIA's own. Executing a plan does nothing.
+//! If a program sets a cuDNN handle in a descriptor, the card's properties are set instead. Functions that need no
+//! handle are not defined here, so the program calls NVIDIA's own. Executing a plan does nothing.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_void};
@@ -16,21 +17,21 @@ use crate::{costs, kernels, real, report, store};
 
 /// CUDNN_STATUS_NOT_INITIALIZED.
 const NOT_INITIALIZED: i32 = 1001;
-/// Kinds of descriptors: an engine, one with its choices, an engine's heuristics, a plan, a choice, a device's properties.
+/// Types of descriptors: engine, engine configuration, engine heuristics, plan, knob choice, device properties.
 const ENGINE: i32 = 2;
 const CONFIGURATION: i32 = 3;
 const HEURISTICS: i32 = 4;
 const PLAN: i32 = 5;
 const CHOICE: i32 = 7;
 const PROPERTIES: i32 = 38;
-/// Attributes: where a graph and a plan name their handle, and where the three above take properties.
+/// Attributes: where a graph and a plan have their handle, and where the other three have device properties.
 const GRAPH_HANDLE: i32 = 800;
 const PLAN_HANDLE: i32 = 400;
 const HEURISTICS_PROPERTIES: i32 = 204;
 const ENGINE_PROPERTIES: i32 = 1307;
 const PLAN_PROPERTIES: i32 = 407;
 const PROPERTIES_JSON: i32 = 2702;
-/// Attributes: what a configuration is made of, a choice, and a plan.
+/// Attributes: the parts of a configuration, of a choice, and of a plan.
 const CONFIGURATION_ENGINE: i32 = 300;
 const CONFIGURATION_CHOICES: i32 = 302;
 const CHOICE_KIND: i32 = 600;
@@ -44,14 +45,14 @@ const KINDS_OF_CHOICES: i32 = 9;
 const DESCRIPTOR: i32 = 15;
 const CHARACTERS: i32 = 24;
 
-/// From so many bytes on a workspace has copies of tensors in it, beside what cuBLASLt takes.
+/// From this many bytes on, a workspace contains copies of tensors, in addition to cuBLASLt's workspace.
 const LEAST_COPY: u64 = 1024;
 
 fn version() -> usize {
     real!(c"cudnnGetVersion", fn() -> usize).map_or(0, |ask| ask())
 }
 
-/// The card as cuDNN's JSON.
+/// The card in cuDNN's JSON format.
 fn json(card: &Card) -> String {
     format!(
         concat!(
@@ -81,7 +82,7 @@ fn json(card: &Card) -> String {
     )
 }
 
-/// The properties as a descriptor; none, where this cuDNN takes none.
+/// The device properties as a descriptor; `None` if this cuDNN does not accept them.
 fn properties() -> Option<u64> {
     static MADE: OnceLock<Option<u64>> = OnceLock::new();
     *MADE.get_or_init(|| {
@@ -119,7 +120,7 @@ fn ask<T>(descriptor: u64, name: i32, kind: i32, values: &mut [T]) -> Option<usi
     (code == 0).then_some(count as usize)
 }
 
-/// Descriptors of our own, which go again.
+/// Temporary descriptors of our own, which are destroyed on drop.
 #[derive(Default)]
 struct OwnDescriptors(Vec<u64>);
 
@@ -150,7 +151,7 @@ fn finalize(descriptor: u64) -> Option<()> {
     (finalize(descriptor) == 0).then_some(())
 }
 
-/// The workspace of the same plan without leave to share sums: what is left are copies of tensors.
+/// The workspace of the same plan if it may not share sums: what remains are copies of tensors.
 fn without_sharing(configuration: u64, plan: &Plan) -> Option<u64> {
     let mut own = OwnDescriptors::default();
     let mut engine = [own.new(ENGINE)?];
@@ -176,7 +177,7 @@ fn without_sharing(configuration: u64, plan: &Plan) -> Option<u64> {
     u64::try_from(bytes[0]).ok()
 }
 
-/// The workspace of a plan where it is another than cuDNN computes without a card.
+/// The workspace of a plan on the card, if it differs from what cuDNN computes without one.
 fn workspace_on_card(made: u64, configuration: Option<u64>) -> Option<u64> {
     let card = Card::get()?;
     let mut json = vec![0_u8; 1 << 14];
@@ -204,7 +205,7 @@ fn workspace_on_card(made: u64, configuration: Option<u64>) -> Option<u64> {
     }
 }
 
-/// What is known of the program's plans: the configuration of each, and its workspace where it is another than cuDNN says.
+/// The program's plans: the configuration of each, and its workspace if it differs from what cuDNN computes.
 #[derive(Default)]
 struct Plans {
     configurations: HashMap<u64, u64>,
@@ -217,7 +218,7 @@ fn known_plans<T>(act: impl FnOnce(&mut Plans) -> T) -> T {
     act(PLANS.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(Plans::default))
 }
 
-/// A plan was made, or refused with this code.
+/// Notes that a plan was made, or refused with this code.
 fn planned(made: u64, code: i32) {
     let configuration = known_plans(|plans| plans.configurations.remove(&made));
     if code == 0
@@ -227,14 +228,14 @@ fn planned(made: u64, code: i32) {
     }
 }
 
-/// The kind of each descriptor that the program has.
+/// The kind of each of the program's descriptors.
 static KINDS: Mutex<Option<HashMap<u64, i32>>> = Mutex::new(None);
 
 fn kinds<T>(act: impl FnOnce(&mut HashMap<u64, i32>) -> T) -> T {
     act(KINDS.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(HashMap::new))
 }
 
-/// What is said of a plan that is not made.
+/// Reports a plan that cuDNN refused.
 fn tell_failure(kind: Option<i32>, code: i32) {
     let mut text = [0_u8; 2048];
     if let Some(ask) = real!(c"cudnnGetLastErrorString", fn(*mut u8, usize) -> ()) {
@@ -244,7 +245,7 @@ fn tell_failure(kind: Option<i32>, code: i32) {
     eprintln!("vramlab: cuDNN refuses a descriptor of kind {kind:?}: {code} {text}");
 }
 
-/// A handle: the stream that it was given.
+/// The stream of each handle.
 static STREAMS: Mutex<Option<HashMap<u64, u64>>> = Mutex::new(None);
 const FIRST: u64 = 0x5800_0000_0000;
 
@@ -334,7 +335,7 @@ entries! {
         kernels::launched(streams(|streams| streams.get(&handle).copied().unwrap_or(0)), 1, costs::PLANNED);
         0
     }
-    /// States of dropout's generators: 24 bytes a thread of the card's, 6,488,064 on an H200.
+    /// Bytes of the states of dropout's generators: 24 for each of the card's threads, 6,488,064 on an H200.
     fn cudnnDropoutGetStatesSize(_handle: u64, bytes: *mut usize) -> i32 {
         put(bytes, Card::get().map_or(0, |card| card.multiprocessors as usize * card.threads as usize * 24));
         0

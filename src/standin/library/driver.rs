@@ -1,4 +1,4 @@
-//! What the driver says of devices and of its own results.
+//! The driver's functions about devices and about its own result codes.
 
 use std::ffi::c_char;
 

@@ -1,6 +1,6 @@
-//! How entry points are written.
+//! Defines entry points.
 
-/// Functions under the names that NVIDIA's libraries give them.
+/// Defines functions with the names that NVIDIA's libraries use.
 macro_rules! entries {
     ($( $(#[$meta:meta])* fn $name:ident ( $($argument:ident : $kind:ty),* $(,)? ) $(-> $result:ty)? $body:block )*) => {
         $(

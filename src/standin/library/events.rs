@@ -1,4 +1,4 @@
-//! Events: they are reached when their stream has come so far by the card's clock, and other ranks have.
+//! Events. An event is reached when its stream has got there by the card's clock, and the other ranks have, too.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::foreign::put;
 use crate::store::{self, COMMON, Event, State};
 use crate::{launches, ranks};
 
-/// So long a program has nothing done on the card, and waits for no rank: then all is done.
+/// If a program has no work on the card and waits for no rank for this long, all its work counts as done.
 const IDLE: Duration = Duration::from_secs(5);
 
 fn create(place: *mut u64) -> Code {
@@ -42,7 +42,7 @@ fn record(event: u64, stream: u64) -> Code {
     )
 }
 
-/// A stream waits for an event; what is captured spreads.
+/// Makes a stream wait for an event. If the event was captured, the capture spreads to the stream.
 fn wait(stream: u64, event: u64) -> Code {
     let mut state = store::lock();
     ranks::waits(&mut state, stream, event);
@@ -59,9 +59,9 @@ fn wait(stream: u64, event: u64) -> Code {
     SUCCESS
 }
 
-/// Whether a thread that asks finds that an event is reached.
+/// Whether a thread that queries an event finds it reached.
 ///
-/// Threads that launch nothing, such as PyTorch's watchdog, look now and then: the clock does not go by their questions.
+/// Threads that launch nothing, such as PyTorch's watchdog, look now and then. Their queries don't advance the clock.
 fn has_come(state: &mut State, event: u64, found: Event) -> bool {
     if launches::are_from_here() {
         return state.clock.ask(found.done);

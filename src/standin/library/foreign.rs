@@ -1,9 +1,9 @@
-//! Reading and writing through pointers that a program gave.
+//! Reads and writes through pointers that come from the program.
 
 use std::ffi::{CStr, c_char};
 use std::ptr;
 
-/// Writes where a program wants a result; nowhere, where it wants none.
+/// Writes a result to the program's pointer, unless that is null.
 pub fn put<T>(place: *mut T, value: T) {
     if !place.is_null() {
         // SAFETY: the interface makes the caller pass a place for one `T`; unaligned ones cost nothing.
@@ -11,7 +11,7 @@ pub fn put<T>(place: *mut T, value: T) {
     }
 }
 
-/// Reads what a program points at.
+/// Reads the value at a program's pointer.
 pub fn get<T: Copy>(place: *const T) -> Option<T> {
     // SAFETY: the interface makes the caller pass a `T`.
     (!place.is_null()).then(|| unsafe { ptr::read_unaligned(place) })
@@ -38,14 +38,14 @@ pub fn copy(to: *mut u8, from: *const u8, bytes: usize) {
     }
 }
 
-/// Bytes of the host.
+/// Reads bytes of the host.
 pub fn bytes(from: *const u8, bytes: usize) -> Vec<u8> {
     let mut copied = vec![0; bytes];
     copy(copied.as_mut_ptr(), from, bytes);
     copied
 }
 
-/// Writes a text and its end into `room` bytes, cut off where it is longer.
+/// Writes a text with its terminator into `room` bytes; a longer text is cut off.
 pub fn put_text(place: *mut c_char, room: usize, text: &str) {
     let Some(most) = room.checked_sub(1) else { return };
     let text = text.as_bytes();
@@ -54,7 +54,7 @@ pub fn put_text(place: *mut c_char, room: usize, text: &str) {
     put(place.wrapping_add(length), 0);
 }
 
-/// A text of a program.
+/// The text at a program's pointer.
 pub fn text<'a>(place: *const c_char) -> Option<&'a CStr> {
     // SAFETY: the interface makes the caller pass a text with its end, which outlives the call.
     (!place.is_null()).then(|| unsafe { CStr::from_ptr(place) })

@@ -1,4 +1,4 @@
-//! Graphs: how many launches one stands for is all that is kept of it.
+//! Graphs: only the number of a graph's launches is kept.
 
 use crate::codes::{Code, INVALID_HANDLE, INVALID_VALUE, SUCCESS};
 use crate::context::noted;
@@ -34,7 +34,7 @@ fn launch(graph: u64, stream: u64) -> Code {
     })
 }
 
-/// A graph has as many nodes as launches; their handles are not kept.
+/// A graph reports one node for each launch; it has no handles of them.
 fn nodes(graph: u64, nodes: *mut u64, count: *mut usize) -> Code {
     let Some(launches) = store::lock().graphs.launches(graph) else { return INVALID_HANDLE };
     if nodes.is_null() {

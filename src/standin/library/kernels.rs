@@ -1,4 +1,4 @@
-//! Kernels: known by name, launched by number, and never run.
+//! Kernels: they have names, launches are counted, and no kernel ever runs.
 
 use std::cell::RefCell;
 use std::ffi::{c_char, c_void};
@@ -10,7 +10,8 @@ use crate::foreign::{get, put};
 use crate::store::{self, Device};
 use crate::{costs, launches, watchdog};
 
-/// So many kernels are launched on a stream, and take `time` together: of what the devices hold nothing is known any more.
+/// Launches this many kernels on a stream, which take `time` together. Afterwards the contents of device memory are
+/// unknown.
 pub fn launched(stream: u64, count: u64, time: u64) {
     if count == 0 {
         return;
@@ -27,7 +28,7 @@ pub fn launched(stream: u64, count: u64, time: u64) {
     watchdog::host_went_on(state);
 }
 
-/// A kernel of the program's own.
+/// Launches a kernel of the program's own.
 fn launch(stub: u64, grid: Dim3, block: Dim3, stream: u64) -> Code {
     launches::set_last(stub);
     let (blocks, threads) = (grid.count(), block.count());
@@ -75,21 +76,21 @@ struct DriverLaunch {
     stream: u64,
 }
 
-/// What `<<<grid, block, shared, stream>>>` says, until the kernel's stub asks for it.
+/// The arguments of `<<<grid, block, shared, stream>>>`, kept until the kernel's stub fetches them.
 type Configuration = (Dim3, Dim3, usize, u64);
 
 thread_local! {
     static PUSHED: RefCell<Vec<Configuration>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A handle for code that is loaded: it is never looked into.
+/// A handle for loaded code; nobody reads what it points to.
 fn code() -> u64 {
     static HANDLE: OnceLock<Box<[u64; 8]>> = OnceLock::new();
     HANDLE.get_or_init(|| Box::new([0; 8])).as_ptr() as u64
 }
 
 entries! {
-    /// Modules are told from each other by where their code lies.
+    /// The address of a module's handle identifies the module.
     fn __cudaRegisterFatBinary(_binary: u64) -> u64 { Box::into_raw(Box::new([0_u64; 8])) as u64 }
     fn __cudaRegisterFatBinaryEnd(_handle: u64) {}
     fn __cudaUnregisterFatBinary(_handle: u64) {}
@@ -194,7 +195,7 @@ entries! {
     }
 }
 
-/// Code is taken as it is: nothing of it will run.
+/// Code is accepted unread: none of it will run.
 fn loaded(place: *mut u64) -> Code {
     if place.is_null() {
         return INVALID_VALUE;

@@ -9,61 +9,61 @@ use std::sync::{Mutex, PoisonError};
 use crate::foreign::text;
 use crate::report;
 
-/// Launches of this process.
+/// Number of launches of this process.
 static LAUNCHES: AtomicU64 = AtomicU64::new(0);
 thread_local! {
-    /// This thread launches kernels, so that the card's clock goes by it; others only look.
+    /// Whether this thread launches kernels, so that its calls advance the card's clock. Other threads only look.
     static LAUNCHES_HERE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The host's stub of the kernel that was launched last.
+/// The host stub of the kernel that was launched last.
 static LAST: AtomicU64 = AtomicU64::new(0);
-/// Kernels as libraries register them while they are loaded. There are tens of thousands.
+/// The kernels, in the order in which libraries register them while they are loaded. There are tens of thousands.
 static REGISTERED: Mutex<Vec<Kernel>> = Mutex::new(Vec::new());
 
-/// How many kernels were launched.
+/// Number of launched kernels.
 pub fn count() -> u64 {
     LAUNCHES.load(Ordering::Relaxed)
 }
 
-/// So many kernels are launched that overwrite nothing but what was said to the shadow.
+/// Counts launches of kernels that overwrite nothing, except what the shadow was told.
 pub fn add(count: u64) -> u64 {
     report::launched(count);
     LAUNCHES_HERE.set(true);
     LAUNCHES.fetch_add(count, Ordering::Relaxed)
 }
 
-/// Whether this thread has launched any.
+/// Whether this thread has launched kernels.
 pub fn are_from_here() -> bool {
     LAUNCHES_HERE.get()
 }
 
-/// A kernel is the last that was launched; 0 for what is none of the program's.
+/// Sets the kernel that was launched last; 0 if it is not one of the program's.
 pub fn set_last(stub: u64) {
     LAST.store(stub, Ordering::Relaxed);
 }
 
-/// A library registers a kernel of a module: the host's stub, and where its name lies.
+/// Registers a kernel of a module: its host stub, and the address of its name.
 pub fn register(module: u64, stub: u64, name: u64) {
     REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).push(Kernel { stub, name, module });
 }
 
-/// Whether the kernel that was launched last asks whether all of something hold.
+/// Whether the last launched kernel tests whether all elements of something are true.
 pub fn last_asks_for_all() -> bool {
     let stub = LAST.load(Ordering::Relaxed);
     name(stub).is_some_and(|name| ["and_kernel", "AndOp"].iter().any(|part| contains(name, part)))
 }
 
-/// What is known of a kernel that is launched.
+/// What is known about a launched kernel.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KernelKind {
-    /// It works on a list of tensors, as those of PyTorch's optimizers do.
+    /// It works on a list of tensors, as the kernels of PyTorch's optimizers do.
     pub works_on_lists: bool,
-    /// It is the first of its module, so that the module's code is loaded.
+    /// It is the first of its module, so the module's code is loaded.
     pub loads: bool,
 }
 
-/// What is known of the kernel of a stub; asked for at every launch.
+/// What is known about the kernel of a stub; called at every launch.
 pub fn kind(stub: u64) -> KernelKind {
     static KNOWN: Mutex<Option<(HashMap<u64, KernelKind>, HashSet<u64>)>> = Mutex::new(None);
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -81,17 +81,17 @@ fn contains(name: &[u8], part: &str) -> bool {
     name.windows(part.len()).any(|window| window == part.as_bytes())
 }
 
-/// A kernel as it was registered.
+/// A registered kernel.
 #[derive(Clone, Copy, Debug)]
 struct Kernel {
     stub: u64,
-    /// Where its name lies.
+    /// The address of its name.
     name: u64,
-    /// The code that is loaded as one.
+    /// The module, whose code is loaded as a whole.
     module: u64,
 }
 
-/// The kernel of a stub.
+/// The kernel with this stub.
 fn kernel(stub: u64) -> Option<Kernel> {
     static KERNELS: Mutex<(usize, Option<HashMap<u64, Kernel>>)> = Mutex::new((0, None));
     let registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);

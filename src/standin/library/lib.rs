@@ -1,10 +1,10 @@
-//! The stand-in GPU: a library that is loaded before a program's own and answers what it asks of CUDA.
+//! The stand-in GPU: a library that is loaded before a program's own libraries and answers its CUDA calls.
 //!
-//! Device memory is addresses with nothing behind them, kernels do nothing, and every size, limit and name is the card's. So a program's
-//! allocator takes the decisions that it would take on the card. This crate is built by `build.rs` with std alone and embedded; what is
-//! not written here by hand is generated from the table in `entries/`.
+//! Device memory is addresses with nothing behind them, kernels do nothing, and every size, limit and name is the
+//! card's. So a program's allocator makes the same decisions as on the card. `build.rs` builds this crate with std
+//! alone and embeds it; entry points that are not written here by hand are generated from the table in `entries/`.
 //!
-//! A C interface passes pointers that only its caller can vouch for. They are read and written through [`foreign`] alone.
+//! A C interface passes pointers that only its caller can vouch for. Only [`foreign`] reads and writes through them.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 #![allow(non_snake_case, reason = "entry points are called what NVIDIA's libraries call them")]

@@ -1,4 +1,4 @@
-//! cudaMalloc and what belongs to it.
+//! cudaMalloc and related functions.
 
 use std::ffi::c_void;
 
@@ -9,11 +9,11 @@ use crate::foreign::put;
 use crate::store::{self, MappingOrigin, State, current};
 use crate::system;
 
-/// Requests are rounded up to this: the alignment that cudaMalloc promises.
+/// Sizes are rounded up to this: the alignment that cudaMalloc promises.
 const ALIGNMENT: u64 = 512;
 
 impl State {
-    /// A segment on the device of this thread.
+    /// Allocates a segment on this thread's device.
     pub fn allocate(&mut self, bytes: u64) -> Result<u64, Code> {
         let whole = bytes.max(1).checked_next_multiple_of(ALIGNMENT).ok_or(OUT_OF_MEMORY)?;
         let device = self.current()?;
@@ -26,7 +26,7 @@ impl State {
         Ok(address)
     }
 
-    /// Gives a segment of any device back.
+    /// Frees a segment of any device.
     pub fn release(&mut self, address: u64) -> Result<(), Code> {
         let Some(number) = self.device_of(address) else { return self.release_managed(address) };
         let device = self.devices.get_mut(number).ok_or(INVALID_VALUE)?;
@@ -37,7 +37,7 @@ impl State {
         Ok(())
     }
 
-    /// Gives memory back that both sides could touch.
+    /// Frees managed memory, which host and device can both access.
     fn release_managed(&mut self, address: u64) -> Result<(), Code> {
         let (start, piece) = self.pinned.of(address).ok_or(INVALID_VALUE)?;
         if start != address || piece.origin != MappingOrigin::Managed {
@@ -48,7 +48,7 @@ impl State {
         Ok(())
     }
 
-    /// The segment that holds an address.
+    /// The start and the size of the segment that contains an address.
     pub fn segment_of(&self, address: u64) -> Option<(u64, u64)> {
         self.devices.iter().find_map(|device| {
             let (&start, &size) = device.segments.range(..=address).next_back()?;
@@ -56,7 +56,7 @@ impl State {
         })
     }
 
-    /// Free bytes and all bytes of the device of this thread.
+    /// Free and total bytes of this thread's device.
     pub fn free_and_total(&mut self) -> Result<(u64, u64), Code> {
         let total = Card::get().ok_or(NO_DEVICE)?.memory;
         Ok((total.saturating_sub(self.current()?.used), total))
@@ -117,20 +117,20 @@ entries! {
     }
 }
 
-/// What an address is: of which device, or of the host.
+/// The kind of memory at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PointerKind {
     /// Device memory.
     Device(usize),
     /// Page-locked host memory.
     Pinned,
-    /// Memory that both sides may touch.
+    /// Managed memory, which host and device can both access.
     Managed,
-    /// Any other.
+    /// Any other memory.
     Host,
 }
 
-/// What an address is.
+/// The kind of memory at an address.
 pub fn kind(address: u64) -> PointerKind {
     let state = store::lock();
     match state.device_of(address) {
@@ -184,20 +184,20 @@ entries! {
         match attribute {
             // The context.
             1 => put(value.cast(), crate::context::handle(device)),
-            // The kind of memory: 1 of the host, 2 of a device.
+            // The kind of memory: 1 for the host, 2 for a device.
             2 => put(value.cast(), if kind == PointerKind::Pinned { 1_u32 } else { 2 }),
-            // The address for the device, and for the host.
+            // The address on the device, and on the host.
             3 => put(value.cast(), address),
             4 if kind == PointerKind::Pinned => put(value.cast(), address),
             // Synchronous memory operations.
             6 => put(value.cast(), 0_u32),
             // Whether it is managed.
             8 => put(value.cast(), u32::from(kind == PointerKind::Managed)),
-            // A number that no other allocation has.
+            // A number that identifies the allocation.
             7 => put(value.cast(), store::lock().segment_of(address).map_or(address, |(start, _)| start)),
             // The number of the device.
             9 => put(value.cast(), device as i32),
-            // Where the allocation begins, and its size.
+            // The start of the allocation, and its size.
             11 => put(value.cast(), store::lock().segment_of(address).map_or(address, |(start, _)| start)),
             12 => put(value.cast(), store::lock().segment_of(address).map_or(0, |(_, size)| size)),
             // Whether it is mapped.

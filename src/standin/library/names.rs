@@ -1,3 +1,3 @@
-//! The generated entry points by name, in the order of their counts.
+//! The names of the generated entry points, in the order of their counts.
 
 include!(env!("VRAMLAB_NAMES"));

@@ -1,7 +1,7 @@
-//! NCCL: what a rank says to others when it enters a call, and what it gets of them.
+//! NCCL: what a rank tells the others when it enters a call, and what it receives from them.
 //!
-//! Calls return at once, as NCCL's do. Data that are known (see `store/shadow.rs`) reach the others; all else stays unknown and costs
-//! nothing.
+//! Calls return at once, as NCCL's do. Known values (see `store/shadow.rs`) are sent to the other ranks. All other
+//! values stay unknown and cost nothing.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{CString, c_char};
@@ -19,21 +19,21 @@ const INVALID: i32 = 4;
 const MISUSED: i32 = 5;
 /// ncclRemoteError.
 const REMOTE: i32 = 6;
-/// A handle of memory that is registered: nothing is looked up by it.
+/// The handle of registered memory; nothing is looked up with it.
 const REGISTERED: u64 = 0x5901_0000_0000;
-/// More than this is a model's or a batch's: what others know of it is not carried.
+/// The largest data whose values are sent to other ranks, in bytes: larger data are a model's or a batch's.
 const LARGEST: u64 = 1 << 20;
 
-/// 128 bytes that ranks find each other by.
+/// 128 bytes by which ranks find each other.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct UniqueId([u8; 128]);
 
 thread_local! {
-    /// Groups that are open, and the communicators that were joined in them.
+    /// The depth of open groups, and the communicators that were joined in them.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
     static JOINED: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
-    /// The sentence about the last failure.
+    /// The message about the last failure.
     static LAST: RefCell<Option<CString>> = const { RefCell::new(None) };
 }
 
@@ -82,7 +82,7 @@ fn leave(handle: u64) -> i32 {
     if store::lock().leave_ranks(handle) { 0 } else { INVALID }
 }
 
-/// Who asks, of how many, and whether it can.
+/// The calling rank and the number of ranks, or why the communicator can't be used.
 fn me(handle: u64) -> Result<(usize, usize), i32> {
     match ranks::failure(handle) {
         None => Err(INVALID),
@@ -91,20 +91,20 @@ fn me(handle: u64) -> Result<(usize, usize), i32> {
     }
 }
 
-/// What is known of a range.
+/// The known values of a range.
 fn known(state: &State, address: u64, size: u64) -> Pieces {
     if size > LARGEST { Pieces::default() } else { Pieces(state.shadow.pieces(address, size)) }
 }
 
-/// What a call needs to know of where its result goes.
+/// Where the result of a call goes.
 struct Destination {
     address: u64,
     size: u64,
     stream: u64,
 }
 
-/// Something is put on a stream that sends so many bytes to another rank: what `act` enters. The number of its result is handed in where
-/// there may be one.
+/// Puts a call on a stream that sends `sent` bytes to another rank. `act` enters the call; it gets the ticket of the
+/// result, if there can be one.
 fn put_on(handle: u64, place: &Destination, sent: u64, act: impl FnOnce(&mut State, Option<u64>) -> u64) -> i32 {
     launches::add(1);
     launches::set_last(0);
@@ -112,7 +112,7 @@ fn put_on(handle: u64, place: &Destination, sent: u64, act: impl FnOnce(&mut Sta
     let takes = costs::is_sent(sent);
     state.put_on(place.stream, takes);
     if state.streams.get(place.stream).is_some_and(|stream| stream.capture.is_some()) {
-        // It is recorded for later, without what it was.
+        // The call is recorded for later, without its values.
         state.shadow.forget(place.address, place.size);
         return 0;
     }
@@ -124,12 +124,12 @@ fn put_on(handle: u64, place: &Destination, sent: u64, act: impl FnOnce(&mut Sta
         None => state.shadow.forget(place.address, place.size),
     }
     ranks::put_on(&mut state, place.stream, (handle, call), place.size, takes);
-    // Alone, or with others that were here before: it is done at once.
+    // If the rank is alone, or the last one to enter, the call is complete at once.
     state.poll_ranks();
     0
 }
 
-/// A collective: `gives` bytes from `from` are known to all, and `result` is what arrives at `place`.
+/// A collective: all ranks get to know the bytes at `from`, and `result` describes what arrives at `place`.
 fn collective(handle: u64, call: Call, from: Option<(u64, u64)>, place: Destination, result: Got) -> i32 {
     if let Some((address, size)) = from.filter(|(_, size)| *size <= LARGEST) {
         ranks::before_read(address, size, Some(GOES_ON));
@@ -138,7 +138,7 @@ fn collective(handle: u64, call: Call, from: Option<(u64, u64)>, place: Destinat
     let ranks = ask(handle, |known| known.ranks as u64).unwrap_or(1).max(1);
     let whole = from.map_or(0, |(_, size)| size).max(place.size);
     let sent = match call {
-        // Each rank's part goes round twice: to be summed, and as a sum.
+        // Each rank's part goes round twice: first to be summed, then as the sum.
         Call::AllReduce => 2 * whole / ranks * (ranks - 1),
         Call::Broadcast | Call::Reduce => whole,
         _ => whole / ranks * (ranks - 1),
@@ -150,15 +150,15 @@ fn collective(handle: u64, call: Call, from: Option<(u64, u64)>, place: Destinat
     })
 }
 
-/// Who gives away what is not there yet goes on without, after so long.
+/// How long a rank waits for the values that it gives away; then it goes on without them.
 const GOES_ON: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// A rank of a communicator of so many.
+/// Checks that a number is a rank of a communicator with this many ranks.
 fn rank(number: i32, ranks: usize) -> Option<usize> {
     usize::try_from(number).ok().filter(|rank| *rank < ranks)
 }
 
-/// Makes a call's body: who asks is `$me` of `$ranks`.
+/// The body of a call: the calling rank is `$me`, and there are `$ranks` ranks.
 macro_rules! with_ranks {
     ($handle:expr, |$me:ident, $ranks:ident| $body:block) => {
         match me($handle) {
@@ -168,7 +168,7 @@ macro_rules! with_ranks {
     };
 }
 
-/// A new communicator of some ranks of one.
+/// A new communicator of some of a communicator's ranks.
 fn split(handle: u64, color: i32, key: i32, place: *mut u64) -> i32 {
     let (me, of) = match me(handle) {
         Err(code) => return code,
@@ -201,7 +201,7 @@ fn split(handle: u64, color: i32, key: i32, place: *mut u64) -> i32 {
     join(place, members.len() as i32, rank as i32, identity)
 }
 
-/// A new communicator without some ranks of one. Those do not take part.
+/// A new communicator without some of a communicator's ranks; those don't call this.
 fn shrink(handle: u64, without: *const i32, count: i32, place: *mut u64) -> i32 {
     let found = ask(handle, |known| {
         known.children += 1;
@@ -220,7 +220,7 @@ fn shrink(handle: u64, without: *const i32, count: i32, place: *mut u64) -> i32 
     join(place, members.len() as i32, rank as i32, identity.child("shrink", &numbers))
 }
 
-/// 128 bytes that are unique.
+/// 128 unique bytes.
 fn unique() -> UniqueId {
     use std::hash::{BuildHasher, Hasher, RandomState};
     let mut id = [0; 128];

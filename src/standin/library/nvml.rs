@@ -1,4 +1,4 @@
-//! NVML: what machines are asked about their cards.
+//! NVML: what tools ask about the cards of a machine.
 
 use std::ffi::{c_char, c_void};
 
@@ -25,7 +25,7 @@ fn start() -> i32 {
     if Card::get().is_some() { SUCCESS } else { NO_DRIVER }
 }
 
-/// The card and the place of a device.
+/// The card and the index of a device.
 fn of(handle: u64) -> Option<(&'static Card, usize)> {
     let place = handle.checked_sub(FIRST)? as usize;
     Card::get().filter(|card| place < card.devices).map(|card| (card, place))
@@ -46,13 +46,14 @@ fn give(handle: *mut u64, place: Option<usize>) -> i32 {
     })
 }
 
-/// Bytes of a device that this process has taken.
+/// Bytes of a device that this process uses.
 fn used(place: usize) -> u64 {
     let number = visible().iter().position(|visible| *visible == place);
     number.and_then(|number| store::lock().devices.get(number).map(|device| device.used)).unwrap_or(0)
 }
 
-/// This process, where it has a context there: `width` bytes of each entry, of which process and bytes are the first 16.
+/// The list of processes on a device: only this one, if it has a context there. An entry has `width` bytes, the first
+/// 16 of which are the process and its bytes.
 fn processes(handle: u64, count: *mut u32, entries: *mut u8) -> i32 {
     let (Some((_, place)), Some(room)) = (of(handle), get(count)) else { return INVALID_ARGUMENT };
     let used = used(place);
@@ -68,7 +69,7 @@ fn processes(handle: u64, count: *mut u32, entries: *mut u8) -> i32 {
     SUCCESS
 }
 
-/// The same with the partition of a device, of which there is none.
+/// The same for a device's partition; there are none.
 fn processes_of_partitions(handle: u64, count: *mut u32, entries: *mut u8) -> i32 {
     let code = processes(handle, count, entries);
     if code == SUCCESS && get(count) == Some(1) {
@@ -126,7 +127,7 @@ entries! {
     fn nvmlDeviceGetMemoryInfo_v2(handle: u64, place: *mut u64) -> i32 {
         ask(handle, |card, device| {
             let used = used(device);
-            // After the version: all, reserved by the system, free, used.
+            // The fields after the version: total, reserved by the system, free, used.
             for (at, bytes) in [card.memory, 0, card.memory.saturating_sub(used), used].into_iter().enumerate() {
                 put(place.wrapping_add(1 + at), bytes);
             }
@@ -141,7 +142,8 @@ entries! {
     fn nvmlDeviceGetComputeRunningProcesses(handle: u64, count: *mut u32, entries: *mut u8) -> i32 { processes(handle, count, entries) }
     fn nvmlDeviceGetComputeRunningProcesses_v2(handle: u64, count: *mut u32, entries: *mut u8) -> i32 { processes_of_partitions(handle, count, entries) }
     fn nvmlDeviceGetComputeRunningProcesses_v3(handle: u64, count: *mut u32, entries: *mut u8) -> i32 { processes_of_partitions(handle, count, entries) }
-    /// No fabric: the state is NVML_GPU_FABRIC_STATE_NOT_SUPPORTED, 0. The version tells the structure's size in its low 24 bits.
+    /// There is no fabric: the state is NVML_GPU_FABRIC_STATE_NOT_SUPPORTED, 0. The low 24 bits of the version are the
+    /// structure's size.
     fn nvmlDeviceGetGpuFabricInfoV(handle: u64, place: *mut u32) -> i32 {
         let size = crate::foreign::get(place).unwrap_or(0) & 0xff_ffff;
         ask(handle, |_, _| crate::foreign::zero(place.wrapping_add(1).cast(), (size as usize).clamp(4, 64) - 4))

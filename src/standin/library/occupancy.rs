@@ -1,6 +1,7 @@
-//! How many blocks of a kernel a multiprocessor holds.
+//! How many blocks of a kernel fit on a multiprocessor.
 //!
-//! A kernel's registers are not known here: they are taken to be few. The rest follows the CUDA programming guide.
+//! A kernel's registers are unknown here; they are assumed to be few. Everything else follows the CUDA programming
+//! guide.
 
 use crate::attributes::{REGISTERS, SHARED_BLOCK, reserved_shared};
 use crate::card::Card;
@@ -8,11 +9,11 @@ use crate::codes::{Code, INVALID_VALUE, NO_DEVICE, SUCCESS};
 use crate::context::noted;
 use crate::foreign::{put, zero};
 
-/// Registers that a thread of any kernel is said to use.
+/// Registers that a thread of any kernel is assumed to use.
 const REGISTERS_OF_THREAD: i32 = 32;
 const WARP: i32 = 32;
 
-/// Blocks of `threads` threads and `shared` bytes that one multiprocessor holds.
+/// How many blocks with `threads` threads and `shared` bytes fit on one multiprocessor.
 fn blocks(card: &Card, threads: i32, shared: usize) -> i32 {
     if threads <= 0 || threads > 1024 {
         return 0;
@@ -26,8 +27,9 @@ fn blocks(card: &Card, threads: i32, shared: usize) -> i32 {
     i64::from(least).min(by_shared) as i32
 }
 
-/// The version of the code that a card runs of a kernel: what is built for its generation, as PyTorch's wheels are. Libraries that pick a
-/// kernel by it (CCCL) know no other: <https://docs.nvidia.com/cuda/cuda-c-programming-guide/#binary-compatibility>.
+/// The version of a kernel's code that a card runs: code built for its generation, as in PyTorch's wheels. Libraries
+/// that choose a kernel by it (CCCL) know no other:
+/// <https://docs.nvidia.com/cuda/cuda-c-programming-guide/#binary-compatibility>.
 const fn code(capability: i32) -> i32 {
     match capability {
         86..90 => 86,
@@ -47,7 +49,7 @@ fn ask(count: *mut i32, threads: i32, shared: usize) -> Code {
     SUCCESS
 }
 
-/// cudaFuncAttributes, up to its last field that is not zero.
+/// cudaFuncAttributes, up to its last non-zero field.
 #[repr(C)]
 struct FunctionAttributes {
     shared: usize,

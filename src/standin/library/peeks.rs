@@ -1,4 +1,4 @@
-//! What is known of device memory, for a program's watcher: it looks without reading, so that nothing is counted.
+//! The known values of device memory, for a program's watcher: it looks without reading, so no read is counted.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use crate::foreign::{copy, fill};
 use crate::{ranks, store};
 
 entries! {
-    /// Writes what is known of `size` bytes to `to`, and to `known` a 1 for each byte that is. What other ranks say of them is waited
-    /// for, so many milliseconds.
+    /// Writes the known values of `size` bytes to `to`, and to `known` a 1 for each byte that is known. Waits up to
+    /// `milliseconds` for values that other ranks owe.
     fn vramlab_known(address: u64, to: *mut u8, known: *mut u8, size: usize, milliseconds: u64) {
         ranks::before_read(address, size as u64, Some(Duration::from_millis(milliseconds)));
         fill(known, 0, size);

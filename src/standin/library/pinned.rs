@@ -1,4 +1,4 @@
-//! Page-locked host memory: ordinary memory, counted.
+//! Page-locked host memory: ordinary memory that is counted.
 
 use crate::codes::{ALREADY_REGISTERED, Code, INVALID_VALUE, NOT_REGISTERED, OUT_OF_MEMORY, SUCCESS};
 use crate::context::noted;

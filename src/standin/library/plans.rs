@@ -1,33 +1,36 @@
-//! Workspaces of convolutions' plans, where cuDNN asks the card for them: what is known without one.
+//! Workspaces of convolution plans for which cuDNN asks the card: what is known about them without a card.
 //!
-//! Two kinds of engines do. Those that ask cuBLASLt are told nothing here, so what a card said is looked up. Those for Hopper share
-//! the sum of a tile among several clusters of blocks, if more clusters run at once than there are tiles: how many is the card's to say.
+//! Two kinds of engines ask. Engines that ask cuBLASLt learn nothing here, so their workspaces are looked up among the
+//! answers of a real card. Engines for Hopper share the sum of a tile among several clusters of blocks, if more
+//! clusters run at once than there are tiles; how many run at once depends on the card.
 //!
-//! `plans.bin` is what an H200 answered (`lab/cudnn` says how it was recorded). For it that is exact. Another card with as many
-//! multiprocessors gets the same answers as estimates: of an H100's, 3.4 % were others. Where there is no answer the rules below are a
-//! fit to the H200's. The program's end says how many plans were estimates.
+//! `plans.bin` has the answers of an H200 (`lab/cudnn` says how they were recorded). For an H200 they are exact.
+//! Another card with as many multiprocessors gets the same answers as estimates: an H100 answered differently for 3.4 %
+//! of the plans. If there is no answer, the rules below are used, which are fitted to the H200's answers. At its end
+//! the program reports how many plans were estimates.
 
 use std::fmt::Write;
 
-/// Answers of an H200 by hashes of plans, in order: the upper 5 bytes of the hash, which no two of them share, and 4 of the answer.
+/// Answers of an H200 by hashes of plans, in order: the upper 5 bytes of the hash, which are unique, and 4 bytes of
+/// answer.
 static ANSWERS: &[u8] = include_bytes!("plans.bin");
-/// The cuDNN that was asked: engines have other numbers in others.
+/// The cuDNN that answered: other versions number their engines differently.
 const ASKED: u64 = 91900;
-/// The card that was asked.
+/// The card that answered.
 const ASKED_CARD: Chip<'_> = Chip { title: "NVIDIA H200", capability: 90, multiprocessors: 132 };
-/// Knobs: `CUDNN_KNOB_TYPE_` of this name, and its number.
+/// Knobs: the part of the name after `CUDNN_KNOB_TYPE_`, and the number.
 const KNOBS: [(&str, u32); 6] =
     [("TILE_SIZE", 2), ("TILEK", 13), ("IDX_MODE", 18), ("WORKSPACE", 25), ("TILE_CGA_M", 27), ("TILE_CGA_N", 28)];
 const TILE: u32 = 2;
-/// Whether the plan may do with workspace.
+/// The knob that says whether the plan can do without workspace.
 pub const WORKSPACE: u32 = 25;
 const CLUSTER_M: u32 = 27;
 const CLUSTER_N: u32 = 28;
 
-/// A card, as far as workspaces depend on it.
+/// The properties of a card on which workspaces depend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chip<'a> {
-    /// What its driver calls it.
+    /// The driver's name for the card.
     pub title: &'a str,
     /// Major version times ten plus minor version.
     pub capability: i32,
@@ -35,46 +38,46 @@ pub struct Chip<'a> {
 }
 
 impl Chip<'_> {
-    /// Whether kernels have as much room here as there, whatever else the cards differ in.
+    /// Whether both cards have the same room for kernels, whatever else differs.
     fn is_like(self, other: Chip<'_>) -> bool {
         (self.capability, self.multiprocessors) == (other.capability, other.multiprocessors)
     }
 }
 
-/// What cuDNN says of a plan, as far as its workspace follows from it.
+/// The properties of a cuDNN plan from which its workspace follows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// 0 the output, 1 the input's gradient, 2 the weight's.
+    /// 0 for the output, 1 for the input's gradient, 2 for the weight's gradient.
     pass: u8,
-    /// Input, weight and output: sizes.
+    /// The sizes of input, weight and output.
     tensors: [Vec<u64>; 3],
     channels_last: bool,
-    /// cudnnDataType_t of the input.
+    /// The cudnnDataType_t of the input.
     kind: u8,
     /// Padding, stride and dilation.
     window: [Vec<u64>; 3],
     pub engine: i64,
-    /// Choices by number, in order; `None` with one that is not in [`KNOBS`].
+    /// The knobs' choices, in order of their numbers; `None` if one is not in [`KNOBS`].
     knobs: Option<Vec<(u32, i64)>>,
     version: u64,
 }
 
-/// How a workspace is known.
+/// Where the size of a workspace comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkspaceSource {
     /// cuDNN computes it without a card.
     Computed,
-    /// As this card answered.
+    /// The recorded answer of this card.
     Recorded(u64),
-    /// As a card like this one answered: an estimate.
+    /// The recorded answer of a similar card: an estimate.
     Borrowed(u64),
-    /// By a rule: the bytes beyond those of a plan that shares no sum.
+    /// A rule: bytes to add to the workspace of a plan that shares no sum.
     Shared(u64),
-    /// As cuDNN computes it, without the counter of tiles: all run at once.
+    /// cuDNN's own figure, without the counter of tiles, because all tiles run at once.
     Uncounted,
-    /// cuBLASLt's: as much as most take.
+    /// cuBLASLt's usual workspace, which most plans have.
     Usual,
-    /// cuBLASLt's for few columns in half precision: nothing.
+    /// cuBLASLt takes no workspace for few columns in half precision.
     Nothing,
 }
 
@@ -84,13 +87,13 @@ impl WorkspaceSource {
     }
 }
 
-/// The part of a JSON text behind `"name":`.
+/// The part of a JSON text after `"name":`.
 fn behind<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let quoted = format!("\"{name}\":");
     text.find(&quoted).map(|at| &text[at + quoted.len()..])
 }
 
-/// The text in quotes that follows at once.
+/// The quoted text at the beginning.
 fn word(text: &str) -> Option<&str> {
     text.strip_prefix('"')?.split('"').next()
 }
@@ -105,7 +108,7 @@ fn number<T: std::str::FromStr>(text: &str) -> Option<T> {
     text[..end].parse().ok()
 }
 
-/// Strides of a tensor without gaps.
+/// The strides of a tensor without gaps.
 fn packed(sizes: &[u64], channels_last: bool) -> Vec<u64> {
     let mut strides = vec![0; sizes.len()];
     let mut step = 1;
@@ -120,7 +123,8 @@ fn packed(sizes: &[u64], channels_last: bool) -> Vec<u64> {
 }
 
 impl Plan {
-    /// Reads cuDNN's JSON of a plan (`CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION`); `None` where it is no single convolution.
+    /// Parses cuDNN's JSON of a plan (`CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION`); `None` if it is not a single
+    /// convolution.
     pub fn read(json: &str) -> Option<Self> {
         let nodes = behind(json, "nodes")?;
         if nodes.matches("\"operation\":").count() != 1 {
@@ -165,12 +169,12 @@ impl Plan {
         self.knobs.as_ref()?.iter().find(|(known, _)| *known == kind).map(|(_, value)| *value)
     }
 
-    /// All choices.
+    /// All knob choices.
     pub fn choices(&self) -> &[(u32, i64)] {
         self.knobs.as_deref().unwrap_or_default()
     }
 
-    /// As `lab/cudnn/pack.py` spells it.
+    /// The plan in the spelling of `lab/cudnn/pack.py`.
     pub fn spelled(&self) -> String {
         let list = |numbers: &Vec<u64>| numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
         let lists: Vec<String> = self.tensors.iter().chain(&self.window).map(list).collect();
@@ -182,7 +186,7 @@ impl Plan {
         text + &choices.join(" ")
     }
 
-    /// How its workspace is known on this card.
+    /// Where the size of its workspace comes from on this card.
     pub fn known(&self, chip: Chip<'_>) -> WorkspaceSource {
         let asks_blas = self.choices().iter().map(|(kind, _)| *kind).eq([WORKSPACE]);
         let shares = self.knob(CLUSTER_M).is_some() && self.knob(WORKSPACE) == Some(0);
@@ -209,24 +213,25 @@ impl Plan {
         }
     }
 
-    /// Whether cuBLASLt's product has so few columns that it takes nothing: so did 4,102 of 4,227 that were recorded in half precision.
+    /// Whether cuBLASLt's product has so few columns that it takes no workspace. This was so for 4,102 of 4,227
+    /// recorded plans in half precision.
     fn has_few_columns(&self) -> bool {
         let output = &self.tensors[2];
         self.kind != 0 && self.pass != 2 && output[0] * output[2..].iter().product::<u64>() < FEW_COLUMNS
     }
 
-    /// Blocks that run at once.
+    /// The number of blocks that run at once.
     fn room(&self, multiprocessors: i32) -> u64 {
         let size = self.cluster().iter().product();
         clusters(size, multiprocessors) * size
     }
 
-    /// Blocks of a cluster, in both directions.
+    /// The blocks of a cluster, in both directions.
     fn cluster(&self) -> [u64; 2] {
         [CLUSTER_M, CLUSTER_N].map(|kind| self.knob(kind).unwrap_or(1).unsigned_abs().max(1))
     }
 
-    /// The product's tiles, where it is one of an engine for Hopper.
+    /// The product's tiles, if the engine is one for Hopper.
     fn tiles(&self) -> Option<Tiles> {
         self.knob(CLUSTER_M)?;
         let [tall, wide] = tile_of(self.knob(TILE)?)?;
@@ -244,13 +249,13 @@ impl Plan {
         Some(Tiles { all, elements: tall * wide, depth })
     }
 
-    /// Bytes in which clusters leave parts of sums for each other.
+    /// Bytes for the partial sums that clusters pass to each other.
     fn shared(&self, multiprocessors: i32) -> u64 {
         let Some(tiles) = self.tiles() else { return 0 };
         let room = self.room(multiprocessors);
-        // Full rounds of tiles share nothing; those of the last one do.
+        // Full rounds of tiles share nothing; the tiles of the last round do.
         let left = if tiles.all > room { tiles.all.checked_rem(room).unwrap_or(0) } else { tiles.all };
-        // What a block adds up at once, and how often at least, so that it is worth it.
+        // How many terms a block adds at once, and how many such steps a part must have at least to be worth it.
         let (step, least) = match (self.kind, self.pass) {
             (0, _) => (32, 16),
             (2, _) => (64, 8),
@@ -261,37 +266,37 @@ impl Plan {
         if parts < 2 {
             return 0;
         }
-        // Parts are added up in pairs, each with a counter.
+        // Partial sums are added in pairs, and each pair has a counter.
         let halves = std::iter::successors(Some(parts), |parts| (*parts > 1).then(|| parts.div_ceil(2)));
         left * parts * tiles.elements * 4 + 4 * left * halves.skip(1).sum::<u64>() + ALIGNMENT
     }
 }
 
-/// A product cut into tiles.
+/// A product, cut into tiles.
 struct Tiles {
-    /// So many, whole clusters of them.
+    /// The number of tiles, in whole clusters.
     all: u64,
-    /// Of one.
+    /// The elements of a tile.
     elements: u64,
-    /// What is added up for an element.
+    /// The number of terms in an element's sum.
     depth: u64,
 }
 
-/// Places of all outputs together, below which cuBLASLt's products are small.
+/// Below this number of output positions in all, cuBLASLt's products are small.
 const FEW_COLUMNS: u64 = 2048;
-/// A sum has no more parts.
+/// The most parts of a sum.
 const MOST_PARTS: u64 = 128;
-/// Bytes that parts of sums take beyond themselves and their counters.
+/// Bytes in addition to partial sums and their counters.
 const ALIGNMENT: u64 = 159;
-/// Bytes that a counter of tiles takes, where not all run at once.
+/// Bytes of the counter of tiles, if not all tiles run at once.
 const COUNTER: u64 = 131;
 
-/// A workspace without the counter of tiles, where it has one: copies of tensors begin at every 16 bytes.
+/// A workspace without the counter of tiles, if it has one: copies of tensors begin at multiples of 16 bytes.
 pub fn without_counter(bytes: u64) -> Option<u64> {
     bytes.checked_sub(COUNTER).filter(|copies| copies.is_multiple_of(16))
 }
 
-/// The tensor of this name.
+/// The JSON text from the tensor of this name on.
 fn behind_value<'a>(all: &'a str, name: &str) -> Option<&'a str> {
     let named = format!("\"name\":\"{name}\"");
     all.find(&named).map(|at| &all[at..])
@@ -311,7 +316,7 @@ fn knobs(engine: &str) -> Option<Vec<(u32, i64)>> {
     Some(found)
 }
 
-/// Rows and columns of the tile of this number.
+/// Rows and columns of the tile with this number.
 const fn tile_of(number: i64) -> Option<[u64; 2]> {
     Some(match number {
         0 | 4 => [128, 128],
@@ -329,7 +334,8 @@ const fn tile_of(number: i64) -> Option<[u64; 2]> {
     })
 }
 
-/// Clusters of so many blocks that run at once, one block a multiprocessor: an H200's `cuOccupancyMaxActiveClusters`, elsewhere in proportion.
+/// How many clusters of `size` blocks run at once, with one block a multiprocessor: an H200's
+/// `cuOccupancyMaxActiveClusters`, and in proportion on other cards.
 fn clusters(size: u64, multiprocessors: i32) -> u64 {
     const MOST: [u64; 8] = [132, 66, 39, 30, 22, 17, 15, 15];
     let most = match size {

@@ -1,4 +1,4 @@
-//! The driver's own pools of memory, which PyTorch asks for but does not use unless it is told to.
+//! The driver's own memory pools: PyTorch queries them, but does not use them unless it is told to.
 
 use crate::codes::{Code, SUCCESS};
 use crate::foreign::put;

@@ -1,4 +1,4 @@
-//! Products of matrices: launches of which is known what they multiply.
+//! Matrix products: launches whose number of multiplications is known.
 
 use crate::costs::{self, Factors};
 use crate::kernels;
@@ -9,7 +9,7 @@ const FP32: i32 = 0;
 /// CUBLAS_COMPUTE_32F_FAST_TF32.
 const COMPUTE_TF32: i32 = 77;
 
-/// A product of `m` × `k` and `k` × `n`, so often.
+/// A product of `m` × `k` and `k` × `n`, `batch` times.
 fn product([m, n, k]: [i32; 3], batch: i32, handle: u64, kind: i32, compute: i32) -> i32 {
     let count = [m, n, k, batch].iter().map(|size| u64::try_from(*size).unwrap_or(0)).product();
     let tf32 = compute == COMPUTE_TF32 || blas::may_round(handle);

@@ -1,4 +1,4 @@
-//! cudaDeviceProp, as CUDA 12 and 13 lay it out.
+//! cudaDeviceProp, in the layouts of CUDA 12 and 13.
 
 use crate::attributes::value;
 use crate::card::Card;
@@ -8,26 +8,26 @@ use crate::foreign::{copy, zero};
 use crate::real;
 use crate::store::{self, checked};
 
-/// The layouts that there are.
+/// The two layouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PropertiesLayout {
     Twelve,
     Thirteen,
 }
 
-/// What is written where: a field of so many bytes that an attribute fills, or that stays zero.
+/// A field of the structure: its size, and the attribute that fills it; without one it stays zero.
 enum Field {
     /// An `int` with the value of an attribute.
     Attribute(i32),
     /// A `size_t` with the value of an attribute.
     Long(i32),
-    /// A `size_t`.
+    /// A `size_t` with this value.
     Is(u64),
-    /// So many `int`s of zero.
+    /// This many `int`s of zero.
     Nothing(usize),
     /// An `int` that only CUDA 12 has.
     Old(i32),
-    /// Bytes.
+    /// A text in this many bytes.
     Text(Vec<u8>),
 }
 
@@ -61,17 +61,17 @@ fn fields(card: &Card, device: usize) -> Vec<Field> {
         Attribute(76),
         Long(14),
         Long(51),
-        // Copies beside kernels.
+        // Copies at the same time as kernels.
         Old(15),
         Attribute(16),
-        // Whether kernels may run too long.
+        // Whether kernels have a time limit.
         Old(17),
         // Integrated.
         Nothing(1),
         Attribute(15),
-        // The mode of computing.
+        // The compute mode.
         Old(20),
-        // Textures and surfaces: CUDA 12 has one figure more.
+        // Textures and surfaces: CUDA 12 has one number more.
         Nothing(2),
         Old(0),
         Nothing(2 + 2 + 3 + 2 + 3 + 3 + 1 + 2 + 3 + 2 + 1 + 2 + 3 + 2 + 3 + 1 + 2),
@@ -79,7 +79,7 @@ fn fields(card: &Card, device: usize) -> Vec<Field> {
         Attribute(31),
         Attribute(32),
         Attribute(33),
-        // Its number and domain on the bus, and whether it has a driver for computing alone.
+        // Its number and domain on the bus, and whether its driver is for computing alone.
         Nothing(3),
         Attribute(40),
         Attribute(41),
@@ -126,7 +126,7 @@ fn fields(card: &Card, device: usize) -> Vec<Field> {
     ]
 }
 
-/// The whole structure, as long as every version of its layout is at least.
+/// The whole structure; its length is the least of all versions of its layout.
 fn written(card: &Card, device: usize, layout: PropertiesLayout) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(1032);
     for field in fields(card, device) {
@@ -150,7 +150,7 @@ fn written(card: &Card, device: usize, layout: PropertiesLayout) -> Vec<u8> {
     bytes
 }
 
-/// Bytes of the structure in both layouts, by NVIDIA's headers of 12.8 and 13.0.
+/// Bytes of the structure in both layouts, from NVIDIA's headers of 12.8 and 13.0.
 const SIZES: [usize; 2] = [1032, 1008];
 
 fn give(place: *mut u8, device: i32, layout: PropertiesLayout) -> Code {

@@ -1,6 +1,8 @@
-//! Waiting for other ranks, which only happens where a card would wait too: for what a stream does, or for what it reads.
+//! Waits for other ranks. The host waits only where it would wait on a card, too: for the work of a stream, or for a
+//! value that it reads.
 //!
-//! No wait is for ever: a rank whose process is gone is reported at once, one that does not come after a while, and given up in the end.
+//! No wait is for ever. A rank whose process has ended is reported at once, and a rank that does not come is reported
+//! after a while and given up in the end.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,32 +14,32 @@ use crate::store::ranks::{AbsentRanks, Communicator, Identity, JoinError, Meetin
 use crate::store::{self, State, StateGuard};
 use crate::watchdog;
 
-/// After so many seconds it is said that a rank is waited for. `VRAMLAB_STANDIN_PATIENCE` says another number.
+/// After this many seconds, a message says that a rank is waited for. `VRAMLAB_STANDIN_PATIENCE` sets another number.
 const PATIENCE: u64 = 60;
-/// So many times as long, and it is given up: PyTorch's own watchdog, which ends the program, comes before.
+/// After this many times as long, the rank is given up. PyTorch's own watchdog ends the program earlier.
 const GIVEN_UP: u32 = 30;
-/// How often it is asked whether the processes of others are still there.
+/// How often a waiting rank checks that the other ranks' processes still exist.
 const LOOK: Duration = Duration::from_millis(50);
-/// The longest rest between two looks at what others count.
+/// The longest pause between two looks at the other ranks' counters.
 const REST: Duration = Duration::from_micros(500);
 
-/// There is a communicator of several ranks: else nothing is ever waited for.
+/// Whether there is a communicator of several ranks; if not, nothing is ever waited for.
 static SHARED: AtomicBool = AtomicBool::new(false);
 
-/// Whether there may be another rank to wait for.
+/// Whether there can be another rank to wait for.
 pub fn are_several() -> bool {
     SHARED.load(Ordering::Relaxed)
 }
 
-/// Threads that wait for other ranks.
+/// Number of threads that wait for other ranks.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether the host waits for other ranks: then the card's clock stands still.
+/// Whether the host waits for other ranks; the card's clock stands still meanwhile.
 pub fn are_awaited() -> bool {
     WAITING.load(Ordering::Relaxed) > 0
 }
 
-/// A thread that waits.
+/// Counts a thread as waiting until it is dropped.
 struct WaitGuard;
 
 impl WaitGuard {
@@ -59,7 +61,7 @@ fn patience() -> Duration {
     Duration::from_secs(*SECONDS.get_or_init(|| given().unwrap_or(PATIENCE)))
 }
 
-/// Rests, for longer and longer.
+/// Pauses that become longer and longer.
 struct Rests(u32);
 
 impl Rests {
@@ -76,7 +78,7 @@ fn say(sentence: &str) {
     eprintln!("vramlab: {sentence}");
 }
 
-/// Ranks with their processes, for people.
+/// Ranks with their processes, as text for people.
 fn named(meeting: &Meeting, ranks: &[usize]) -> String {
     let one = |rank: &usize| match meeting.pid(*rank) {
         0 => format!("rank {rank}"),
@@ -85,7 +87,7 @@ fn named(meeting: &Meeting, ranks: &[usize]) -> String {
     ranks.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// What a rank did last.
+/// What a rank did last, as text.
 fn last(meeting: &Meeting, rank: usize) -> String {
     match (meeting.last_call(rank), meeting.entered(rank)) {
         (Some(call), entered) if entered > 0 => format!("its last collective is {} number {entered}", call.name()),
@@ -97,7 +99,7 @@ fn what(communicator: &Communicator, missing: &AbsentRanks) -> String {
     format!("{} number {} of a communicator of {} ranks", missing.call.name(), missing.number, communicator.ranks)
 }
 
-/// A sentence about a rank that does not come. Fails the communicator where it never will.
+/// A message about a rank that does not come. If it never will, the communicator fails.
 fn look(communicator: &mut Communicator, waited: Duration) -> Option<String> {
     let me = communicator.rank;
     if communicator.failed.is_some() {
@@ -133,13 +135,13 @@ fn look(communicator: &mut Communicator, waited: Duration) -> Option<String> {
     Some(sentence)
 }
 
-/// Takes what others said, and asks whether all up to a point is done.
+/// Reads what other ranks have sent, and returns whether everything up to a point is done.
 fn is_reached(state: &mut State, point: &Point) -> bool {
     state.poll_ranks();
     state.ranks.is_done(point)
 }
 
-/// Waits until everything up to a point is done, or given up. False where that took too long.
+/// Waits until everything up to a point is done or given up. Returns false if that takes longer than `most`.
 fn wait_until(point: &Point, most: Option<Duration>) -> Result<bool, String> {
     let (begin, mut looked, mut rests) = (Instant::now(), Instant::now(), Rests(0));
     let _waits = WaitGuard::begin();
@@ -169,22 +171,22 @@ fn code(waited: Result<bool, String>) -> Code {
     if waited.is_ok() { SUCCESS } else { LAUNCH_FAILED }
 }
 
-/// A call about so many bytes was put on a stream.
+/// Notes that a call about `size` bytes was put on a stream.
 pub fn put_on(state: &mut State, stream: u64, call: (u64, u64), size: u64, takes: u64) {
     let queue = state.queue(stream);
     state.ranks.put_on(queue, call, takes, size > LARGE && are_several(), &state.clock);
 }
 
-/// Bytes from which on a call is no barrier, and about no sizes or flags.
+/// From this many bytes on, a call is no barrier, and carries no sizes or flags.
 const LARGE: u64 = 64 << 10;
 
-/// How a wait ended. The host goes on.
+/// The code for the end of a wait. The host goes on.
 fn went_on(waited: Result<bool, String>, state: StateGuard) -> Code {
     watchdog::host_went_on(state);
     code(waited)
 }
 
-/// The host waits for a stream.
+/// Makes the host wait for a stream.
 pub fn wait_for_stream(stream: u64) -> Code {
     let state = store::lock();
     let (device, stream) = state.queue(stream);
@@ -195,7 +197,7 @@ pub fn wait_for_stream(stream: u64) -> Code {
     went_on(waited, state)
 }
 
-/// The host waits for its device.
+/// Makes the host wait for its device.
 pub fn wait_for_device() -> Code {
     let state = store::lock();
     let waited = wait_for(state.ranks.of_device(store::current()), state);
@@ -205,7 +207,7 @@ pub fn wait_for_device() -> Code {
     went_on(waited, state)
 }
 
-/// The host waits for an event.
+/// Makes the host wait for an event.
 pub fn wait_for_event(event: u64) -> Code {
     let state = store::lock();
     let waited = wait_for(state.ranks.of_event(event), state);
@@ -215,13 +217,13 @@ pub fn wait_for_event(event: u64) -> Code {
     went_on(waited, state)
 }
 
-/// The host waits for other ranks, where there are some.
+/// Makes the host wait for other ranks, if there are any.
 fn wait_for(point: Point, state: StateGuard) -> Result<bool, String> {
     drop(state);
     if are_several() { wait_until(&point, None) } else { Ok(true) }
 }
 
-/// Whether a stream has done all that was put on it.
+/// Whether a stream has finished all its work.
 pub fn is_stream_done(stream: u64) -> bool {
     let mut state = store::lock();
     let (device, stream) = state.queue(stream);
@@ -233,20 +235,20 @@ pub fn is_stream_done(stream: u64) -> bool {
     state.clock.ask(end)
 }
 
-/// Whether other ranks have come as far as an event.
+/// Whether other ranks have reached an event, too.
 pub fn have_reached(state: &mut State, event: u64) -> bool {
     let point = state.ranks.of_event(event);
     !are_several() || is_reached(state, &point)
 }
 
-/// An event is recorded on a stream.
+/// Notes that an event was recorded on a stream.
 pub fn recorded(state: &mut State, event: u64, (device, stream): (usize, u64)) {
     if are_several() {
         state.ranks.record(event, device, stream, &state.clock);
     }
 }
 
-/// A stream waits for an event.
+/// Notes that a stream waits for an event.
 pub fn waits(state: &mut State, stream: u64, event: u64) {
     if are_several() {
         let (device, stream) = state.queue(stream);
@@ -254,7 +256,8 @@ pub fn waits(state: &mut State, stream: u64, event: u64) {
     }
 }
 
-/// A range is read: if other ranks say what is in it, they are waited for. `most` is for a reader that could go on without.
+/// Called before a range is read: if other ranks owe values of it, waits for them. `most` is the longest wait of a
+/// reader that can go on without.
 pub fn before_read(address: u64, size: u64, most: Option<Duration>) {
     if !are_several() {
         return;
@@ -266,11 +269,11 @@ pub fn before_read(address: u64, size: u64, most: Option<Duration>) {
     let device = state.device_of(address).unwrap_or_else(store::current);
     let point = state.ranks.of_device(device);
     drop(state);
-    // Where no rank comes nothing is known; the next read reports it.
+    // If a rank does not come, the values stay unknown; the next read reports it.
     let _ = wait_until(&point, most);
 }
 
-/// The result of a number, waited for: pieces by their offset.
+/// Waits for the result with this ticket, and returns its pieces by their offsets.
 pub fn result(ticket: u64) -> Pieces {
     loop {
         let mut locked = store::lock();
@@ -290,12 +293,12 @@ pub fn result(ticket: u64) -> Pieces {
 pub fn make_room(handle: u64) {
     let oldest = store::lock().ranks.get(handle).and_then(|known| known.oldest_of_too_many());
     if let Some(oldest) = oldest {
-        // Where no rank comes, the call that follows says so.
+        // If a rank does not come, the next call reports it.
         let _ = wait_until(&Point::from([(handle, oldest)]), None);
     }
 }
 
-/// How a communicator fares: a sentence where it can't go on.
+/// The state of a communicator: a message if it has failed.
 pub fn failure(handle: u64) -> Option<Option<String>> {
     let mut state = store::lock();
     if !state.ranks.get(handle)?.is_due(LOOK) {
@@ -303,14 +306,14 @@ pub fn failure(handle: u64) -> Option<Option<String>> {
     }
     state.poll_ranks();
     let communicator = state.ranks.get(handle)?;
-    // How long it waits is not known here: only who is gone is told.
+    // The time of the wait is unknown here, so only ended ranks are reported.
     if let Some(sentence) = look(communicator, Duration::ZERO) {
         say(&sentence);
     }
     Some(communicator.failed.clone())
 }
 
-/// Takes a place in a communicator; its handle.
+/// Joins a communicator, and returns its handle.
 pub fn join(identity: Identity, rank: usize, ranks: usize, device: usize) -> Result<u64, String> {
     let meeting = if ranks == 1 {
         None
@@ -330,7 +333,7 @@ pub fn join(identity: Identity, rank: usize, ranks: usize, device: usize) -> Res
     Ok(store::lock().ranks.add(Communicator::new(identity, rank, ranks, device, meeting)))
 }
 
-/// Waits until all ranks of a communicator are there.
+/// Waits until all ranks of a communicator have joined.
 pub fn wait_for_all(handle: u64) -> Result<(), String> {
     let _waits = WaitGuard::begin();
     let (begin, mut looked, mut rests, mut told) = (Instant::now(), Instant::now(), Rests(0), false);

@@ -1,14 +1,15 @@
-//! NVIDIA's own libraries, which the program has loaded beside this one: what they say without a device.
+//! NVIDIA's own libraries, which the program has loaded beside this one, and which are asked for what they know without
+//! a device.
 
 use std::ffi::{CStr, c_void};
 use std::sync::OnceLock;
 
 use crate::system::{find, load, loaded};
 
-/// The version where no runtime is loaded.
+/// The version if no runtime is loaded.
 const VERSION: i32 = 13000;
 
-/// The version of the runtime that the program has: 1000 times the major version, ten times the minor.
+/// The version of the program's runtime: 1000 times the major version plus ten times the minor.
 pub fn runtime_version() -> i32 {
     static FOUND: OnceLock<i32> = OnceLock::new();
     *FOUND.get_or_init(|| {
@@ -24,24 +25,24 @@ pub fn runtime_version() -> i32 {
     })
 }
 
-/// The driver's version: at least the one that the H200's figures come from, and no older than the runtime.
+/// The driver's version: at least the version behind the H200's figures, and no older than the runtime.
 pub fn driver_version() -> i32 {
     runtime_version().max(VERSION)
 }
 
-/// A library that is looked for once.
+/// A library that is searched for once.
 pub struct RealLibrary {
     names: &'static [&'static CStr],
     found: OnceLock<Option<usize>>,
 }
 
 impl RealLibrary {
-    /// By the names that it may have.
+    /// A library with these possible names.
     pub const fn new(names: &'static [&'static CStr]) -> Self {
         Self { names, found: OnceLock::new() }
     }
 
-    /// A function of it.
+    /// A function of the library.
     pub fn function(&self, name: &CStr) -> Option<*mut c_void> {
         let library = self.found.get_or_init(|| {
             let already = self.names.iter().find_map(|name| loaded(name));

@@ -4,7 +4,7 @@ use crate::real::RealLibrary;
 
 pub static REAL: RealLibrary = RealLibrary::new(&[c"libcudnn.so.9"]);
 
-/// A function of the real library as one of this kind.
+/// A function of the real library, with this signature.
 macro_rules! real {
     ($name:expr, fn($($kind:ty),* $(,)?) -> $result:ty) => {
         $crate::real_dnn::REAL.function($name).map(|found| {

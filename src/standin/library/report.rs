@@ -1,6 +1,6 @@
-//! What this process counted, in a file that its parent reads: also when it was killed.
+//! The counts of this process, in a file that its parent reads, even if the process was killed.
 //!
-//! The file is an array of numbers; `standin/counts.rs` reads it. Without a folder for it nothing is kept.
+//! The file is an array of numbers; `standin/counts.rs` reads it. Without a folder for it nothing is counted.
 
 use std::fs::OpenOptions;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::card::Card;
 use crate::names;
 use crate::system;
 
-/// What the file begins with.
+/// The file's first number.
 const MAGIC: u64 = u64::from_le_bytes(*b"VRLCNT01");
 
 /// The numbers before those of the generated entry points.
@@ -49,14 +49,14 @@ fn open() {
     let bytes = (HeaderSlot::First as usize + names::NAMES.len()) * size_of::<u64>();
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path);
     let mapped = file.and_then(|file| file.set_len(bytes as u64).map(|()| file));
-    // Where it can't be written nothing is counted; the program goes on.
+    // If the file can't be written, nothing is counted, and the program goes on.
     let Some(numbers) = mapped.ok().and_then(|file| system::share(&file, bytes)) else { return };
     NUMBERS.store(numbers.cast(), Ordering::Release);
     set(HeaderSlot::Entries, names::NAMES.len() as u64);
     set(HeaderSlot::Magic, MAGIC);
 }
 
-/// A child has its own numbers, once it counts something.
+/// After a fork the child gets a file of its own, once it counts something.
 pub fn forked() {
     NUMBERS.store(std::ptr::null_mut(), Ordering::Release);
 }
@@ -73,44 +73,44 @@ fn at(place: HeaderSlot) -> Option<&'static AtomicU64> {
     numbers()?.get(place as usize)
 }
 
-/// So many kernels were launched.
+/// Counts launched kernels.
 pub fn launched(count: u64) {
     at(HeaderSlot::Launches).map(|number| number.fetch_add(count, Ordering::Relaxed));
 }
 
-/// The program read what was not computed.
+/// Counts a read of a value that was not computed.
 pub fn unknown_read() {
     at(HeaderSlot::UnknownReads).map(|number| number.fetch_add(1, Ordering::Relaxed));
 }
 
-/// The program read what a rule says.
+/// Counts a read that a rule answered.
 pub fn ruled_read() {
     at(HeaderSlot::RuledReads).map(|number| number.fetch_add(1, Ordering::Relaxed));
 }
 
-/// A workspace of cuDNN is an estimate.
+/// Counts a cuDNN workspace whose size is an estimate.
 pub fn estimated_workspace() {
     at(HeaderSlot::EstimatedWorkspaces).map(|number| number.fetch_add(1, Ordering::Relaxed));
 }
 
-/// So much host memory is page-locked.
+/// Notes how much host memory is page-locked.
 pub fn pinned(bytes: u64) {
     at(HeaderSlot::Pinned).map(|number| number.store(bytes, Ordering::Relaxed));
     at(HeaderSlot::PinnedPeak).map(|number| number.fetch_max(bytes, Ordering::Relaxed));
 }
 
-/// So much of a device's memory is taken.
+/// Notes how much of a device's memory is used.
 pub fn used(bytes: u64) {
     at(HeaderSlot::UsedPeak).map(|number| number.fetch_max(bytes, Ordering::Relaxed));
 }
 
-/// A generated entry point was called; whether for the first time.
+/// Counts a call of a generated entry point. Returns whether it was the first.
 pub fn called(entry: usize) -> bool {
     let number = numbers().and_then(|numbers| numbers.get(HeaderSlot::First as usize + entry));
     number.is_none_or(|number| number.fetch_add(1, Ordering::Relaxed) == 0)
 }
 
-/// Whether the program wants to be told of generated entry points: `VRAMLAB_STANDIN=debug`.
+/// Whether the user wants messages about generated entry points: `VRAMLAB_STANDIN=debug`.
 pub fn is_told() -> bool {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

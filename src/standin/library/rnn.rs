@@ -1,8 +1,11 @@
-//! cuDNN's recurrent nets: where their weights lie, and what they take beside them.
+//! cuDNN's recurrent nets: the layout of their weights, and their additional memory.
 //!
-//! Descriptors are NVIDIA's own and need no device; what names a handle does, and is answered here by rules. The weights' layout was that of an H200 with
-//! cuDNN 9.19 in all of 260 nets, the reserve of training (without dropout) to 40 bytes in 6700. Its workspace follows no rule that was found: half of
-//! those computed here are within 2 % of the card's, one in ten is off by a quarter or more, and the program's end says that they are estimates.
+//! Descriptors are NVIDIA's own and need no device. Functions that take a handle do, so rules answer them here. The
+//! layout of the weights is that of an H200 with cuDNN 9.19 in all of 260 nets. The reserve space of training (without
+//! dropout) is right to 40 bytes in 6700.
+//!
+//! No rule was found for the workspace. Half of the workspaces computed here are within 2 % of the card's, and one in
+//! ten is off by a quarter or more. The program's end reports them as estimates.
 
 use std::ffi::c_void;
 use std::iter::repeat_n;
@@ -12,14 +15,14 @@ use crate::report;
 
 /// CUDNN_STATUS_BAD_PARAM.
 const BAD_PARAM: i32 = 2000;
-/// Bytes of the workspace of a layer's products, in each direction.
+/// Bytes of the workspace for a layer's products, in each direction.
 const OF_LAYER: u64 = 8 << 20;
-/// Bytes in front of what training keeps.
+/// Bytes before what training keeps.
 const HEAD: u64 = 256;
-/// A net has no more sequences at once than this.
+/// The most sequences of a batch.
 const SEQUENCES: usize = 1 << 16;
 
-/// A net, as its descriptor tells.
+/// A net, from its descriptor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Net {
     /// cudnnRNNMode_t.
@@ -27,17 +30,17 @@ struct Net {
     biased: bool,
     /// 1 or 2.
     directions: u64,
-    /// cudnnDataType_t, and bytes of an element.
+    /// cudnnDataType_t, and the bytes of an element.
     kind: i32,
     element: u64,
     inputs: u64,
     hidden: u64,
-    /// Of a projection; none where it is 0.
+    /// The size of the projection; 0 if there is none.
     projected: u64,
     layers: u64,
 }
 
-/// A matrix or a bias: where it begins, its rows and its columns.
+/// A matrix or a bias: its offset, rows and columns.
 type ParameterSlice = (u64, u64, u64);
 
 impl Net {
@@ -103,7 +106,7 @@ impl Net {
         (code == 0).then_some(net)
     }
 
-    /// Matrices of a kind in a cell.
+    /// The number of matrices of one kind in a cell.
     fn gates(&self) -> u64 {
         match self.mode {
             2 => 4,
@@ -128,7 +131,7 @@ impl Net {
         (0..layers).flat_map(|layer| self.matrices(layer)).map(|(rows, columns)| rows * columns * self.element).sum()
     }
 
-    /// All pseudo-layers.
+    /// The number of pseudo-layers.
     fn depth(&self) -> u64 {
         self.layers * self.directions
     }
@@ -142,7 +145,7 @@ impl Net {
         self.matrix_bytes(self.depth()) + self.depth() * self.biases()
     }
 
-    /// The matrix of this number of a pseudo-layer, and its bias: all matrices lie in front of all biases.
+    /// The matrix with this number in a pseudo-layer, and its bias; all matrices lie before all biases.
     fn part(&self, layer: u64, number: u64) -> (Option<ParameterSlice>, Option<ParameterSlice>) {
         let mut at = self.matrix_bytes(layer);
         let mut matrix = None;
@@ -161,7 +164,7 @@ impl Net {
         (matrix, bias)
     }
 
-    /// Bytes of the workspace and of what training keeps, for so many steps of all sequences together.
+    /// Bytes of the workspace, and of what training keeps; `steps` counts the steps of all sequences together.
     fn scratch(&self, training: bool, steps: u64) -> (u64, u64) {
         let states = steps * self.hidden * self.element * self.directions;
         let kept = match self.mode {
@@ -174,7 +177,7 @@ impl Net {
     }
 }
 
-/// Steps of all sequences of a batch.
+/// The number of steps of all sequences in a batch.
 fn steps(data: u64) -> Option<u64> {
     let ask = real!(
         c"cudnnGetRNNDataDescriptor",
@@ -188,13 +191,13 @@ fn steps(data: u64) -> Option<u64> {
     let mut lengths = vec![0_i32; usize::try_from(*batch).ok().filter(|_| code == 0)?.min(SEQUENCES)];
     let count = lengths.len() as i32;
     let code = ask(data, kind, layout, longest, batch, vector, count, lengths.as_mut_ptr(), fill);
-    // CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_PACKED is 1: sequences that end take nothing any more.
+    // CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_PACKED is 1: sequences that have ended take no more room.
     let packed: u64 = lengths.iter().map(|length| u64::from(length.unsigned_abs())).sum();
     let all = u64::from(longest.unsigned_abs()) * u64::from(batch.unsigned_abs());
     (code == 0).then_some(if *layout == 1 { packed } else { all })
 }
 
-/// Tells a program of a part of the weights, which begin at `weights`.
+/// Reports a part of the weights, which begin at `weights`, to the program.
 fn tell(part: Option<ParameterSlice>, net: &Net, weights: u64, descriptor: u64, place: *mut u64) -> i32 {
     let Some((at, rows, columns)) = part else {
         put(place, 0);

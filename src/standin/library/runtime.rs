@@ -1,4 +1,4 @@
-//! The rest of the CUDA runtime: versions, the driver's functions by name, neighbours on the bus.
+//! The rest of the CUDA runtime: versions, the driver's functions by name, peers on the bus.
 
 use std::ffi::{CString, c_char};
 
@@ -14,13 +14,13 @@ pub fn bus_address(place: usize) -> String {
     format!("0000:{:02X}:00.0", FIRST_BUS + place)
 }
 
-/// The place in the machine of a device with this address on the bus.
+/// The index in the machine of the device with this bus address.
 pub fn place_of_bus(address: &str) -> Option<usize> {
     let bus = address.split(':').nth_back(1)?;
     usize::from_str_radix(bus, 16).ok()?.checked_sub(FIRST_BUS)
 }
 
-/// A function of the driver: the newest that a program of this version of CUDA knows by the name.
+/// The driver's function of this name: the newest that a program for this version of CUDA knows.
 fn driver_function(name: &str, version: i32) -> Option<u64> {
     let newer: &[&str] = match name {
         "cuStreamGetCaptureInfo" if version >= 12030 => &["_v3"],
@@ -33,12 +33,12 @@ fn driver_function(name: &str, version: i32) -> Option<u64> {
     })
 }
 
-/// What stands for a function of the driver that is not there.
+/// Replaces a driver function that does not exist.
 extern "C" fn missing() -> Code {
     NOT_SUPPORTED
 }
 
-/// cudaDriverEntryPointQueryResult and CUdriverProcAddressQueryResult agree: 0 found, 1 no such name.
+/// cudaDriverEntryPointQueryResult and CUdriverProcAddressQueryResult agree: 0 means found, 1 means no such name.
 fn entry_point(name: *const c_char, function: *mut u64, version: i32, status: *mut i32) -> Code {
     let Some(name) = text(name).and_then(|name| name.to_str().ok()) else { return INVALID_VALUE };
     let found = driver_function(name, version);
@@ -90,12 +90,12 @@ entries! {
     fn cuGetProcAddress_v2(name: *const c_char, function: *mut u64, version: i32, _flags: u64, status: *mut i32) -> Code {
         entry_point(name, function, version, status)
     }
-    /// CUDA 11's, without a status.
+    /// CUDA 11's version, without a status.
     fn cuGetProcAddress(name: *const c_char, function: *mut u64, version: i32, _flags: u64) -> Code {
         entry_point(name, function, version, std::ptr::null_mut())
     }
     fn cuDeviceCanAccessPeer(can: *mut i32, device: i32, other: i32) -> Code { peers(can, device, other) }
-    /// Undocumented tables of functions: there are none here.
+    /// Undocumented tables of functions; this library has none.
     fn cuGetExportTable(table: *mut u64, _number: u64) -> Code {
         put(table, 0);
         NOT_FOUND

@@ -1,4 +1,4 @@
-//! Streams: what is put on one is done when the card's clock says so.
+//! Streams: the card's clock says when the work of a stream ends.
 
 use std::ffi::c_void;
 
@@ -37,7 +37,7 @@ fn ask<T>(handle: u64, place: *mut T, what: impl FnOnce(Stream) -> T) -> Code {
     })
 }
 
-/// Asks whether a stream has done all.
+/// Whether a stream has finished its work.
 fn is_done(handle: u64) -> Code {
     match is_open(handle) {
         SUCCESS if !ranks::is_stream_done(handle) => NOT_READY,
@@ -45,7 +45,7 @@ fn is_done(handle: u64) -> Code {
     }
 }
 
-/// The host waits until it has.
+/// Makes the host wait for a stream.
 fn finish(handle: u64) -> Code {
     match is_open(handle) {
         SUCCESS => ranks::wait_for_stream(handle),
@@ -53,7 +53,7 @@ fn finish(handle: u64) -> Code {
     }
 }
 
-/// Whether a stream may be asked.
+/// Whether a stream may be queried.
 fn is_open(handle: u64) -> Code {
     store::lock().streams.get(handle).map_or(INVALID_HANDLE, |stream| match stream.capture {
         Some(_) => crate::codes::CAPTURE_UNSUPPORTED,
@@ -61,9 +61,9 @@ fn is_open(handle: u64) -> Code {
     })
 }
 
-/// The program's own function, which the stream would call.
+/// A function of the program that the stream would call.
 type HostFunction = extern "C" fn(*mut c_void);
-/// The same with the stream and how it fares.
+/// The same, with the stream and its state.
 type Callback = extern "C" fn(u64, Code, *mut c_void);
 
 entries! {

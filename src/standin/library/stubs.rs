@@ -1,4 +1,4 @@
-//! Entry points that do nothing of their own: generated from the table in `entries/`.
+//! Entry points without a behaviour of their own, generated from the table in `entries/`.
 
 use crate::foreign::{put, zero};
 use crate::names::NAMES;
@@ -6,7 +6,7 @@ use crate::{costs, kernels, memory, report};
 
 include!(env!("VRAMLAB_STUBS"));
 
-/// A call to an entry point that does nothing.
+/// A call of an entry point that does nothing.
 #[inline(never)]
 fn called(entry: usize, answer: &str) {
     if report::called(entry)
@@ -17,14 +17,14 @@ fn called(entry: usize, answer: &str) {
     }
 }
 
-/// Done, as far as the program can tell.
+/// Does nothing and reports success.
 #[inline(never)]
 fn done(entry: usize) -> usize {
     called(entry, "does nothing here");
     0
 }
 
-/// A kernel that the library itself would launch.
+/// Launches a kernel, as the library itself would.
 #[inline(never)]
 fn launches(entry: usize) -> usize {
     called(entry, "launches a kernel");
@@ -32,23 +32,23 @@ fn launches(entry: usize) -> usize {
     0
 }
 
-/// Not done, and said to be: `code` is the library's word for it.
+/// Refuses; `code` is the library's result for this.
 #[inline(never)]
 fn refused(entry: usize, code: usize) -> usize {
     called(entry, "is refused here");
     code
 }
 
-/// Makes an opaque handle in the place that an argument names.
+/// Creates an opaque handle at the address in an argument.
 #[inline(never)]
 fn creates(entry: usize, place: usize) -> usize {
     called(entry, "makes a handle");
-    // Nothing is ever read of it, and programs make few.
+    // Nobody reads what it points to, and programs create few.
     put(place as *mut usize, Box::into_raw(Box::new([0_u64; 8])) as usize);
     0
 }
 
-/// Answers zero in the place that an argument names.
+/// Writes zeros at the address in an argument.
 #[inline(never)]
 fn zeroes(entry: usize, place: usize, bytes: usize) -> usize {
     called(entry, "answers zero");
@@ -58,7 +58,7 @@ fn zeroes(entry: usize, place: usize, bytes: usize) -> usize {
     0
 }
 
-/// Nothing sensible can follow.
+/// Ends the program, because nothing sensible can follow.
 fn stops(entry: usize) -> usize {
     let name = NAMES.get(entry).copied().unwrap_or_default();
     eprintln!("vramlab: the program called {name}, which the stand-in GPU can't answer. It ends here.");

@@ -1,4 +1,4 @@
-//! Memory that is made apart from its addresses: what expandable segments are mapped from.
+//! Virtual memory management: physical memory is created and mapped separately, as expandable segments do it.
 
 use crate::card::Card;
 use crate::codes::{Code, INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS, of};
@@ -6,14 +6,14 @@ use crate::foreign::{get, put};
 use crate::store::{self, PhysicalBlock, State, current};
 use crate::units::MIB;
 
-/// Memory is made and mapped in multiples of this.
+/// Memory is created and mapped in multiples of this.
 const GRANULARITY: u64 = 2 * MIB;
-/// CU_MEM_HANDLE_TYPE_FABRIC: memory that other machines reach.
+/// CU_MEM_HANDLE_TYPE_FABRIC: memory that other machines can access.
 const FABRIC: i32 = 8;
 /// CU_MEM_LOCATION_TYPE_DEVICE.
 const ON_DEVICE: i32 = 1;
 
-/// What CUmemAllocationProp begins with.
+/// The beginning of CUmemAllocationProp.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Wish {

@@ -1,9 +1,10 @@
-//! PyTorch's watchdog: a thread of the program that looks every 100 ms which collectives are done, and only then lets go of what they
-//! used.
+//! PyTorch's watchdog: a thread of the program that looks every 100 ms which collectives have ended, and only then
+//! releases what they used.
 //!
-//! DDP's first bucket is among it: where the next step begins before the watchdog has looked, bucket and all are there twice. On a card
-//! it is chance where between two looks a collective ends. Here the watchdog sees its end half of that time later by the card's clock, as
-//! it does on average, so that figures are the same each time. The host rests where that has come, until the thread has looked.
+//! This includes DDP's first bucket: if the next step begins before the watchdog has looked, the bucket and everything
+//! else exist twice. On a card, it is chance at which time between two looks a collective ends. Here the watchdog
+//! notices the end half of that time later by the card's clock, as it does on average, so that figures are the same in
+//! every run. When that time has come, the host pauses until the thread has looked.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -11,14 +12,15 @@ use std::time::{Duration, Instant};
 
 use crate::store::{self, StateGuard};
 
-/// Microseconds that the host rests for it, at most, and in all.
+/// The longest pause of the host, and of all pauses together, in microseconds.
 const REST: u64 = 200_000;
 const REST_IN_ALL: u64 = 600_000;
 static RESTED: AtomicU64 = AtomicU64::new(0);
-/// What it does with what it has seen.
+/// The time in which the watchdog releases what it has noticed.
 const LETS_GO: Duration = Duration::from_millis(2);
 
-/// The host has come further: what the watchdog has seen by now on a card it sees before the host goes on.
+/// Called when the host's time has advanced: what the watchdog would have noticed by now on a card, it notices before
+/// the host goes on.
 pub fn host_went_on(state: StateGuard) {
     if !state.ranks.is_one_due(state.clock.host()) || RESTED.load(Ordering::Relaxed) >= REST_IN_ALL {
         return;

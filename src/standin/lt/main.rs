@@ -1,7 +1,7 @@
-//! cuBLASLt for cuDNN, which opens it by name: every function is the one of the stand-in GPU's library.
+//! cuBLASLt for cuDNN, which opens it by name: every function jumps to the one in the stand-in's library.
 //!
-//! It is linked as a shared library with a version node of its own name, which rustc does not do for the kinds of libraries that it
-//! knows: NVIDIA's libraries refer to that node.
+//! It is linked as a shared library with a version node of its own name, because NVIDIA's libraries refer to that node.
+//! rustc can't do this for its own kinds of libraries.
 
 #![no_std]
 #![no_main]
@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 include!(env!("VRAMLAB_STUBS"));
 
-/// Where each function jumps to.
+/// The target of each function's jump.
 // SAFETY: no other symbol of this library has the name, and none is exported but those of cuBLASLt.
 #[unsafe(no_mangle)]
 static SLOTS: [AtomicPtr<c_void>; COUNT] = [const { AtomicPtr::new(core::ptr::null_mut()) }; COUNT];
@@ -25,7 +25,8 @@ extern "C" fn refused() -> i32 {
     15
 }
 
-/// Fills the slots when the library is loaded. The stand-in's own library was loaded before; where it was not, everything is refused.
+/// Fills the slots when the library is loaded. The stand-in's own library was loaded before; if not, every function
+/// refuses.
 extern "C" fn fill() {
     for (slot, name) in SLOTS.iter().zip(NAMES) {
         // SAFETY: null stands for every library in the order of loading.

@@ -1,6 +1,6 @@
-//! The one place where training meets memory: allocator, device and observer behind one handle.
+//! The only place where training meets memory: allocator, device and observer behind one handle.
 //!
-//! Every request carries a category and a name; what the allocator does in answer becomes events.
+//! Every request has a category and a name, and the allocator's actions become events.
 
 mod frames;
 mod handle;

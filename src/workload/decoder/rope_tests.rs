@@ -1,4 +1,4 @@
-//! Rotary frequencies as a `config.json` asks for them.
+//! Rotary frequencies as a `config.json` specifies them.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use super::super::bounds::Extent;
 use super::config::ModelConfig;
 use super::rotary_scaling::RotaryScaling;
 
-/// As `Phi3RotaryEmbedding` of transformers 5.17 has them before and behind the positions first learned.
+/// As in `Phi3RotaryEmbedding` of transformers 5.17, before and after the positions that were learned first.
 #[test]
 fn frequencies_of_longrope_are_those_of_transformers() {
     let mut config = json!({
@@ -41,7 +41,7 @@ fn frequencies_of_longrope_are_those_of_transformers() {
     assert_eq!(scaling.attention, 1.25);
 }
 
-/// As `ROPE_INIT_FUNCTIONS["yarn"]` of transformers 5.17 has them.
+/// As in `ROPE_INIT_FUNCTIONS["yarn"]` of transformers 5.17.
 #[test]
 fn frequencies_of_yarn_are_those_of_transformers() {
     let check = |rope: serde_json::Value, theirs: [f32; 8], attention: f64| {
@@ -69,7 +69,7 @@ fn frequencies_of_yarn_are_those_of_transformers() {
     check(rope, theirs, 0.936_397_506_153_020_4);
 }
 
-/// As `GptOssConfig` of transformers 5.17 fills in what a file leaves out.
+/// As `GptOssConfig` of transformers 5.17 fills in missing keys.
 #[test]
 fn gpt_oss_is_yarn_in_16_bits_unless_a_file_says_otherwise() {
     let mut config = json!({
@@ -93,7 +93,7 @@ fn gpt_oss_is_yarn_in_16_bits_unless_a_file_says_otherwise() {
     assert_eq!((plain.scaling, plain.theta, plain.weights), (None, 150_000.0, DType::F32));
 }
 
-/// As `ROPE_INIT_FUNCTIONS["dynamic"]` of transformers 5.17 has them for a sample of 100 positions.
+/// As in `ROPE_INIT_FUNCTIONS["dynamic"]` of transformers 5.17, for a sample of 100 positions.
 #[test]
 fn frequencies_that_follow_samples_are_those_of_transformers() {
     let config = json!({

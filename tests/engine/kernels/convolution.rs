@@ -4,7 +4,7 @@ use vramlab::device::{ConvShape, DType, ImageLayout, kernels};
 
 use super::harness::{Bench, FLOATS, assert_close, tolerance};
 
-/// A square window over `in_channels` × `height` × `width`, `None` where it does not fit.
+/// A square window over `in_channels` × `height` × `width`; `None` if it does not fit.
 pub fn convolution(
     [batch, in_channels, out_channels]: [usize; 3],
     [in_height, in_width]: [usize; 2],
@@ -26,7 +26,7 @@ pub fn convolution(
     })
 }
 
-/// Calls `each` with the places in input, weight and output of every product.
+/// Calls `each` with the indices in input, weight and output of every product.
 fn products(s: &ConvShape, mut each: impl FnMut(usize, usize, usize)) {
     for n in 0..s.batch {
         for (o, i) in (0..s.out_channels).flat_map(|o| (0..s.in_channels).map(move |i| (o, i))) {
@@ -56,7 +56,7 @@ fn compare(shape: ConvShape, dtype: DType, with_bias: bool) {
     let (grad, g) = bench.random(dtype, shape.out_len(), 3);
     let (bias, b) = bench.random(dtype, shape.out_channels, 4);
     let [mut y, mut dx, mut dw] = [shape.out_len(), shape.in_len(), shape.weight_len()].map(|n| vec![0.0; n]);
-    // Errors grow with the size of what is summed, not of the sum.
+    // Errors grow with the size of the terms, not of their sum.
     let [mut size_y, mut size_dx, mut size_dw] = [0.0_f64; 3];
     if with_bias {
         y.iter_mut().enumerate().for_each(|(i, y)| *y = b[i / shape.out_area() % shape.out_channels]);
@@ -73,7 +73,7 @@ fn compare(shape: ConvShape, dtype: DType, with_bias: bool) {
     let close = |got: &[f64], truth: &[f64], size: f64, what: &str| {
         assert_close(got, truth, tolerance(dtype), size, &format!("{what}, {dtype:?}, {shape:?}"));
     };
-    // Results of their kernels replace whatever was there.
+    // The kernels' results replace whatever was there.
     let [out, dsrc, dweight] = [y.len(), dx.len(), dw.len()].map(|n| bench.put(dtype, &vec![f64::NAN; n]));
     bench.run(kernels::Convolution::Forward { shape, src, weight, bias: with_bias.then_some(bias), dst: out });
     close(&bench.get(out), &y, size_y, "forward");
@@ -101,7 +101,7 @@ fn every_window_stride_and_padding() {
     assert!(shapes > 300, "{shapes}");
 }
 
-/// Sizes that are cut into several tiles, of whole images and of rows, and the other extreme.
+/// Sizes that are cut into several tiles, of whole images and of rows, and very small ones.
 #[test]
 fn large_images_many_images_and_many_channels() {
     for (channels, sides, window) in [

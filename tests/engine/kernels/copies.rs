@@ -1,4 +1,4 @@
-//! The copy stream: copies run beside the compute stream, in order, and nothing sees them half done.
+//! The copy stream: copies run at the same time as the compute stream, in order, and nothing sees them half done.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ fn a_pinned_copy_returns_before_it_is_done_and_an_event_tells_when() {
     let dst = bench.empty(DType::U8, LARGE);
     let stream = bench.device.copy_stream();
     assert_ne!(stream, StreamId::DEFAULT);
-    // On a busy machine the copy may be over before this thread looks; not a hundred times in a row.
+    // On a busy machine the copy may be over before this thread looks, but not a hundred times in a row.
     let overlapped = (0..100).any(|_| {
         let before = bench.device.record_event(stream).unwrap();
         let started = Instant::now();
@@ -91,7 +91,7 @@ fn the_allocator_sees_the_copy_streams_events_and_memory_outlives_its_copies() {
     assert!(bench.source.event_done(idle));
     bench.source.wait_event(token);
     assert!(bench.source.event_done(token));
-    // Freed on both sides while the copy is under way: it finishes first.
+    // Freed on both sides while the copy is under way: the copy finishes first.
     bench.device.copy_pinned(buffer, dst.address, stream).unwrap();
     bench.device.pinned_memory().free(buffer.address);
     let (segment, size) = (bench.segment, bench.size);

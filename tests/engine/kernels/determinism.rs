@@ -1,10 +1,10 @@
-//! The same bits for any number of threads.
+//! Results have the same bits with any number of threads.
 
 use vramlab::device::{AttentionShape, ChannelShape, ConvShape, DType, FusedAttention, ImageLayout, Operand, kernels};
 
 use super::harness::{Bench, heads, matrix, random, transposed};
 
-/// Runs kernels large enough to be spread and returns every byte they made.
+/// Runs kernels that are large enough to be split, and returns all bytes that they wrote.
 fn run_all(threads: usize) -> Vec<Vec<u8>> {
     let mut bench = Bench::with_threads(threads);
     let mut made = Vec::new();

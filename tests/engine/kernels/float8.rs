@@ -1,11 +1,11 @@
-//! 8-bit floats beside PyTorch's, bit for bit, and products of them beside the formula.
+//! 8-bit floats compared with PyTorch's, bit for bit, and products of them compared with the formula.
 
 use serde_json::Value;
 use vramlab::device::{DType, Operand, ScaleGroups, from_e4m3, from_e5m2, kernels, to_e4m3, to_e5m2};
 
 use super::harness::{Bench, matrix, random, transposed};
 
-/// What PyTorch's processor and torchao said.
+/// The results of PyTorch's processor and of torchao.
 fn recorded() -> Value {
     serde_json::from_str(include_str!("../../data/float8/values.json")).unwrap()
 }
@@ -18,7 +18,7 @@ fn bytes(list: &Value) -> Vec<u8> {
     numbers(list).into_iter().map(|number| u8::try_from(number).unwrap()).collect()
 }
 
-/// Every byte is the value that it is in PyTorch.
+/// Every byte has the same value as in PyTorch.
 #[test]
 fn bytes_mean_what_they_do_in_pytorch() {
     let recorded = recorded();
@@ -39,7 +39,8 @@ fn bytes_mean_what_they_do_in_pytorch() {
     }
 }
 
-/// Around the middle between any two neighbours, beyond the largest, at random: as `Tensor.to` rounds, on the processor's device too.
+/// Values around the middle between any two neighbours, beyond the largest, and random ones are rounded as `Tensor.to`
+/// rounds them, also on the processor device.
 #[test]
 fn casts_round_as_pytorchs_do() {
     let casts = &recorded()["casts"];
@@ -115,7 +116,7 @@ fn the_largest_magnitude_is_found_wherever_it_lies() {
     }
 }
 
-/// Both layouts of either factor, both types of the left one.
+/// Both layouts of each factor, both types of the left one.
 #[test]
 fn products_are_those_of_the_values_without_their_scales() {
     let [m, n, k] = [48, 32, 80];

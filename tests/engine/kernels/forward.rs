@@ -5,7 +5,7 @@ use vramlab::units::{Address, Bytes, StreamId};
 
 use super::harness::{Bench, FLOATS, assert_close, heads, matrix, random, tolerance, transposed};
 
-/// Sizes around the chunks and tasks that kernels cut their work into.
+/// Sizes around the chunks and tasks into which kernels divide their work.
 const SIZES: [usize; 7] = [0, 1, 3, 511, 513, 4097, 40_001];
 
 fn gelu(x: f64, tanh: bool) -> f64 {
@@ -221,7 +221,7 @@ fn strided_copies_transpose_split_and_join() {
         let values: Vec<f64> = (0..n).map(|i| (i % 251) as f64).collect();
         let src = bench.put(dtype, &values);
         let dst = bench.put(dtype, &vec![0.0; 2 * n]);
-        // (a, b, c, d) to (a, c, b, d) with every row in a wider one.
+        // (a, b, c, d) to (a, c, b, d), with every row in a wider one.
         let dst_strides = [5 * 4 * 14, 14, 5 * 14, 1];
         let src_strides = [140, 28, 7, 1];
         bench.run(kernels::Strided::Copy {

@@ -4,10 +4,10 @@ use vramlab::device::{AttentionShape, DType, DropoutMask, FusedAttention, Kernel
 
 use super::harness::{Bench, heads, matrix, random, transposed};
 
-/// Step of the differences: the error of a central one is about its square.
+/// Step of the differences: the error of a central difference is about its square.
 const STEP: f64 = 1e-5;
 
-/// What may be off, relative to the length of the gradient.
+/// The largest error, relative to the length of the gradient.
 const TOLERANCE: f64 = 1e-6;
 
 /// Compares `analytic[i]`, the gradient of Σ weights·forward(inputs) with respect to inputs[i], with differences.
@@ -45,12 +45,13 @@ pub fn check(
     }
 }
 
-/// A bench whose one segment is used again for each evaluation.
+/// A bench whose only segment is reused for each evaluation.
 fn put_all(bench: &mut Bench, inputs: &[Vec<f64>]) -> Vec<Operand> {
     inputs.iter().map(|values| bench.put(DType::F64, values)).collect()
 }
 
-/// Uploads the inputs into a fresh bench, runs the kernel that `kernel` makes of them and an output, downloads it.
+/// Uploads the inputs to a new bench, runs the kernel that `kernel` makes of them and an output, and downloads the
+/// output.
 pub fn evaluate<K: Into<Kernel<'static>>>(
     inputs: &[Vec<f64>],
     len: usize,
@@ -163,7 +164,7 @@ fn add_layer_norm_with_respect_to_both_terms_weight_and_bias() {
     let (rows, cols, eps) = (11, 7, 1e-3);
     let n = rows * cols;
     let inputs = [random(n, 1), random(n, 2), random(cols, 3), random(cols, 4)];
-    // The norm, its copy and the sum all go on.
+    // The norm, its copy and the sum are all passed on.
     let w = random(3 * n, 5);
     let run = |x: &[Vec<f64>]| {
         let mut bench = Bench::with_threads(1);
@@ -346,7 +347,7 @@ fn attention_with_and_without_the_causal_mask() {
         });
         let mut analytic = gradients.map(|x| bench.get(x));
         for of_shared in &mut analytic[1..] {
-            // Those of every head of queries: their sum is the gradient.
+            // The gradients of every head of queries: their sum is the gradient.
             let per_group = of_shared.chunks(group * rows * size);
             let sum = |all: &[f64], at: usize| all.iter().skip(at).step_by(rows * size).sum::<f64>();
             *of_shared = per_group.flat_map(|all| (0..rows * size).map(move |at| sum(all, at))).collect();

@@ -1,4 +1,4 @@
-//! A device with one segment, values in and out of it as f64, and comparisons.
+//! A device with one segment, transfer of values to and from it as f64, and comparisons.
 
 use half::{bf16, f16};
 use vramlab::allocator::SegmentSource;
@@ -8,7 +8,7 @@ use vramlab::device::{
 };
 use vramlab::units::{Address, Bytes, StreamId};
 
-/// Every type that floats are stored in.
+/// All floating-point types for storage.
 pub const FLOATS: [DType; 4] = [DType::F32, DType::F16, DType::Bf16, DType::F64];
 
 pub struct Bench {
@@ -116,7 +116,7 @@ pub fn random(len: usize, seed: u32) -> Vec<f64> {
     (0..len as u32).map(|i| f64::from(hash(i)) / 2.0_f64.powi(31) - 1.0).collect()
 }
 
-/// Half a unit in the last place of `dtype`, and some for the arithmetic in f32.
+/// Half a unit in the last place of `dtype`, and a margin for the arithmetic in f32.
 pub fn tolerance(dtype: DType) -> f64 {
     match dtype {
         DType::F64 => 1e-13,
@@ -126,7 +126,7 @@ pub fn tolerance(dtype: DType) -> f64 {
     }
 }
 
-/// Every element within `relative` of the truth, or of `scale`: the size of the terms that cancelled.
+/// Every element is within `relative` of the truth, or of `scale`: the size of the terms that cancelled.
 #[track_caller]
 pub fn assert_close(got: &[f64], truth: &[f64], relative: f64, scale: f64, what: &str) {
     assert_eq!(got.len(), truth.len(), "{what}");

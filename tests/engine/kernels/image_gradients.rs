@@ -52,7 +52,7 @@ fn convolutions_with_bias_and_their_transposes() {
         };
         let analytic = [back(&g, &inputs[1]), of_weight(&g, &inputs[0]), of_bias];
         check(&what, &inputs, &g, &mut forward, &analytic);
-        // The transposed convolution takes what has the output's shape; roles are those that ConvShape tells.
+        // The transposed convolution takes a tensor of the output's shape; the roles are those of ConvShape.
         let inputs = [random(y, 5), random(w, 6)];
         let g = random(x, 7);
         let dx = forward(&[g.clone(), inputs[1].clone()]);

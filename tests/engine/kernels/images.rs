@@ -4,7 +4,7 @@ use vramlab::device::{ChannelShape, DType, Operand, PoolShape, kernels};
 
 use super::harness::{Bench, FLOATS, assert_close, random, tolerance};
 
-/// Shapes around the blocks that kernels work in, large areas and single elements.
+/// Shapes around the blocks that kernels process, large areas and single elements.
 const CHANNELS: [ChannelShape; 8] = [
     channels(1, 1, 2),
     channels(16, 8, 64),
@@ -203,7 +203,7 @@ fn pooling_finds_the_first_largest_element_and_leads_gradients_there() {
         for dtype in FLOATS {
             let mut bench = Bench::new();
             let what = format!("{dtype:?} {shape:?}");
-            // Few values: many are equal.
+            // Few different values: many are equal.
             let values: Vec<f64> =
                 random(shape.planes * shape.in_area(), 1).iter().map(|x| (x * 4.0).round() / 4.0).collect();
             let src = bench.put(dtype, &values);

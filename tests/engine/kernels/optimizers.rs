@@ -84,7 +84,7 @@ fn sgd_with_and_without_momentum_and_decay() {
 fn adam_and_adamw_correct_the_bias_of_both_moments() {
     for decoupled in [false, true] {
         for weight_decay in [0.0, 0.1] {
-            // The usual epsilon is lost beside the root; a large one tells where it is added.
+            // The usual epsilon is negligible beside the root; a large one shows where it is added.
             for eps in [1e-8, 0.3] {
                 adam_is_its_formula(decoupled, weight_decay, eps);
             }
@@ -306,7 +306,7 @@ fn the_scale_backs_off_at_once_and_grows_after_an_interval() {
     assert_eq!(bench.get(tracker), [0.0]);
 }
 
-/// What bitsandbytes has behind a step: f32 as their bits.
+/// The results of bitsandbytes after a step; f32 values are stored as bits.
 #[derive(Deserialize)]
 struct Theirs {
     p: Vec<u32>,
@@ -331,7 +331,7 @@ fn recorded(name: &str) -> BTreeMap<String, BTreeMap<u64, Theirs>> {
     serde_json::from_str(&text).unwrap()
 }
 
-// Of whole thousandths, so that both sides have the same bits.
+// Multiples of a thousandth, so that both sides have the same bits.
 fn exact(k: usize) -> f32 {
     ((k % 2001) as f32 - 1000.0) / 1000.0
 }
@@ -397,7 +397,7 @@ fn moments_in_8_bits_are_those_of_bitsandbytes() {
                 {
                     let ours = bench.bytes(moment.bytes);
                     let others = ours.iter().zip(bytes).filter(|(ours, theirs)| ours != theirs).count();
-                    // Gradients in bf16 leave some half-way between two codes.
+                    // Gradients in bf16 put some values half-way between two codes.
                     assert!(others <= if dtype == DType::F32 { 0 } else { 3 }, "{what}: {others} other bytes");
                     assert!(ours.iter().zip(bytes).all(|(ours, theirs)| ours.abs_diff(*theirs) <= 1), "{what}");
                     assert_close(&bench.get(moment.absmax), &floats(absmax), 5e-7, 1.0, &what);
@@ -435,7 +435,7 @@ fn lion_is_that_of_bitsandbytes() {
                         }
                     }
                 }
-                // Gradients in bf16 leave some half-way between two codes: from there on they are others.
+                // Gradients in bf16 put some values half-way between two codes: from there on they differ.
                 assert!(parted.len() <= if dtype == DType::F32 { 0 } else { 2 }, "{what}: {parted:?}");
                 for (place, (ours, theirs)) in bench.get(parameter).into_iter().zip(floats(&theirs.p)).enumerate() {
                     let same = (ours - theirs).abs() <= limit || parted.contains(&place);

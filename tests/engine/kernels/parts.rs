@@ -1,4 +1,4 @@
-//! Kernels that convert or copy their operands do so in parts: results are those of the whole, beyond one part too.
+//! Kernels that convert or copy their operands do so in parts: results are those of the whole, also with several parts.
 
 use vramlab::device::{ConvShape, DType, ImageLayout, Operand, PoolShape, kernels};
 use vramlab::units::StreamId;
@@ -8,7 +8,7 @@ use super::harness::{Bench, assert_close, matrix, random, tolerance, transposed}
 
 #[test]
 fn products_of_16_bit_matrices_are_those_of_the_definition_however_they_are_cut() {
-    // More rows than go at once, more columns, more terms, and one of many products.
+    // More rows than are processed at once, more columns, more terms, and one of many products.
     for (m, n, k, batch) in [(2500, 600, 8, 1), (40, 70_000, 16, 1), (24, 40, 50_001, 1), (700, 500, 9, 2)] {
         for (turned, result) in [(false, DType::Bf16), (true, DType::F32)] {
             let mut bench = Bench::new();
@@ -25,7 +25,7 @@ fn products_of_16_bit_matrices_are_those_of_the_definition_however_they_are_cut(
             let [of_a, of_b, of_c] = views;
             let product =
                 |beta, bias| kernels::Gemm { m, n, k, batch, a: of_a, b: of_b, c: of_c, bias, alpha: 0.5, beta };
-            // Some elements of every part, the first and the last among them.
+            // Some elements of every part, with the first and the last.
             let some = |len: usize| (0..len).step_by((len / 23).max(1)).chain([len - 1]);
             let places: Vec<[usize; 3]> = (0..batch)
                 .flat_map(|s| some(m).map(move |i| (s, i)))
@@ -55,7 +55,7 @@ fn products_of_16_bit_matrices_are_those_of_the_definition_however_they_are_cut(
     }
 }
 
-/// Stores f32 values: of many the harness takes its time.
+/// Stores f32 values; the harness is slow with many.
 fn put(bench: &mut Bench, values: &[f32]) -> Operand {
     let operand = bench.empty(DType::F32, values.len());
     let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
@@ -85,7 +85,7 @@ fn assert_near(got: &[f32], truth: &[f32], what: &str) {
     assert!(worst < 1e-4, "{what}: {worst}");
 }
 
-/// Seven images of 1.6 MB, of which not all are copied at once.
+/// Seven images of 1.6 MB, which are not all copied at once.
 fn large_images() -> ConvShape {
     convolution([7, 3, 3], [256, 256], [3, 1, 1]).unwrap()
 }

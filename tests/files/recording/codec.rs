@@ -1,4 +1,4 @@
-//! Every event comes back as it was.
+//! Every event is decoded unchanged.
 
 use proptest::prelude::*;
 use vramlab::allocator::PoolKind;
@@ -71,7 +71,7 @@ fn a_loss_that_is_no_number_keeps_its_bits() {
     }
 }
 
-/// Of an event that does not equal itself.
+/// The encoding of an event that is not equal to itself.
 fn encoded_unequal(event: &Event) -> Vec<u8> {
     let mut encoder = Encoder::new();
     encoder.push(event);
@@ -90,11 +90,11 @@ fn an_event_beyond_all_measure_becomes_a_note() {
     assert!(matches!(&kinds[..], [EventKind::Note { text }] if text.contains("too large")), "{kinds:?}");
 }
 
-/// Whoever changes the bytes of an event changes [`VERSION`] too, and this figure.
+/// If you change the bytes of an event, change [`VERSION`] too, and this figure.
 #[test]
 fn the_format_is_that_of_its_version() {
     let events = all_events();
-    // Formats 7 and 6 are read too: they have no other bytes for what they have.
+    // Formats 7 and 6 can be read, too: they have the same bytes for what they have.
     let older = [3, 4].map(|more| crc32fast::hash(&encoded(&events[..events.len() - more])));
     assert_eq!(older, [482_095_310, 1_923_612_467]);
     assert_eq!((VERSION, crc32fast::hash(&encoded(&events))), (8, 460_320_927));
@@ -120,7 +120,7 @@ fn frequent_events_take_few_bytes_on_disk() {
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    // Near each other, far apart, aligned and not.
+    // Numbers near each other, far apart, aligned and not.
     let number = || prop_oneof![0_u64..4096, (0_u64..64).prop_map(|n| n * 512), any::<u64>(), Just(1 << 63)];
     let address = number().prop_map(Address);
     let category = (0_usize..8).prop_map(|index| Category::ALL[index]);

@@ -1,4 +1,4 @@
-//! Files that are no recordings, of other versions, or damaged: a sentence each, whatever the bytes are.
+//! Files that are no recordings, of other versions, or damaged: each gives a sentence, whatever its bytes are.
 
 use std::io::{Cursor, Read};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::file::{read, recorded};
 use super::{every_kind, frames_of, runs, two_ranks};
 use crate::synthetic;
 
-/// The first frame's header, where `change` has been made to it; its own checksum is right.
+/// The first frame with `change` applied to its header, whose own checksum is right.
 fn with_header(change: impl Fn(&mut [u8])) -> Vec<u8> {
     let mut bytes = recorded(&frames_of(&synthetic::crowded(50), 1000));
     change(&mut bytes[16..56]);
@@ -176,7 +176,7 @@ fn at_once(kind: EventKind) -> Event {
     Event::new(Micros(0), kind)
 }
 
-/// For `cargo test --test files recording -- --ignored`, when the format has changed.
+/// Run `cargo test --test files recording -- --ignored` when the format has changed.
 #[test]
 #[ignore = "writes the seeds of the fuzz target"]
 fn seeds() {

@@ -1,4 +1,4 @@
-//! Files: whole, cut off, still being written, and pipes.
+//! Files that are whole, cut off, or still being written, and pipes.
 
 use std::fs::File;
 use std::io::{self, Cursor, Read, Write};
@@ -16,7 +16,7 @@ pub fn recorded(frames: &[Frame]) -> Vec<u8> {
     writer.into_inner()
 }
 
-/// All events up to the end, or to what is not whole.
+/// All events up to the end, or up to the first incomplete frame.
 pub fn read(source: impl Read) -> Result<(Vec<Event>, bool), RecordingError> {
     let mut reader = Reader::new(source);
     let mut events = Vec::new();
@@ -88,7 +88,7 @@ fn a_recording_can_be_followed_while_it_is_written() {
     assert_eq!(reader.events(), timeline.end());
 }
 
-/// Gives a byte at a time, and now and then says that there is nothing yet.
+/// Delivers one byte at a time, and now and then reports that there is nothing yet.
 struct Trickle<'a>(&'a [u8], u32);
 
 impl Read for Trickle<'_> {
@@ -133,7 +133,7 @@ fn a_recording_that_begins_late_counts_from_its_own_beginning() {
     assert_eq!(read(&recorded(&late)[..]).unwrap(), (events, true));
 }
 
-/// Takes so many bytes and no more.
+/// Accepts only this many bytes.
 struct Full(usize);
 
 impl Write for Full {

@@ -1,4 +1,4 @@
-//! A recording that begins late begins with what there is.
+//! A recording that begins late begins with the state at that time.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ fn after(events: &[Event]) -> Ranks {
     ranks
 }
 
-/// The segments without when and by which op their blocks were taken: that was before, and is not told.
+/// The segments, without when and by which op their blocks were taken: that was before the recording and is not in it.
 fn undated(view: &View) -> Vec<(SegmentView, Vec<BlockView>)> {
     let undated = |block: &BlockView| BlockView { op: NameId::NONE, born: 0, ..*block };
     let bare = |segment: &SegmentView| SegmentView { blocks: Arc::default(), ..segment.clone() };

@@ -14,7 +14,7 @@ fn pushed(events: &[Event], bounds: Bounds) -> Timeline {
     timeline
 }
 
-/// Bounds so tight that states are thinned out and events forgotten soon.
+/// Bounds so tight that states are soon thinned out and events forgotten.
 const TIGHT: Bounds = Bounds { frames: Bytes::kib(60), checkpoints: Bytes::kib(400) };
 
 /// Looks at `positions` in their order.
@@ -69,7 +69,7 @@ fn a_recording_gives_what_was_seen_live() {
     assert_eq!(read.end(), live.end());
     assert_eq!(picture(read.now()), picture(live.now()));
     assert_replays(&mut read, &events, [0, 1, 999, 1000, 1001, 5000]);
-    // A frame again, and one that is missing.
+    // A repeated frame, and a missing one.
     let frames = frames_of(&events, 1000);
     assert!(read.append(frames[1].clone()).is_err());
     assert_eq!(read.end(), live.end());

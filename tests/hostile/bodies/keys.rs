@@ -37,7 +37,7 @@ fn states() -> &'static [Arc<Picture>] {
     })
 }
 
-/// Reads the bytes as a script: pieces of input, and what happens between them.
+/// Reads the bytes as a script: pieces of input, and events between them.
 pub fn run(script: &[u8]) {
     let catalog = ThemeCatalog::default();
     let Ok((theme, _)) = catalog.load("dark", ColorTier::True) else { return };

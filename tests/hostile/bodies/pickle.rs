@@ -2,7 +2,7 @@
 
 use vramlab::snapshot::Snapshot;
 
-/// Reads `data`, and looks at all that came of it.
+/// Reads `data`, and looks at everything in the result.
 pub fn run(data: &[u8]) {
     let snapshot = match Snapshot::read(data) {
         Ok(snapshot) => snapshot,

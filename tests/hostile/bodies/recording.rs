@@ -1,4 +1,4 @@
-//! Any bytes as a recording: as they are, with checksums that are right, and as the columns of a frame.
+//! Any bytes as a recording: unchanged, with correct checksums, and as the columns of a frame.
 
 use vramlab::export::{self, Format, Words};
 use vramlab::model::{Event, Ranks};
@@ -10,12 +10,12 @@ use vramlab::units::{Bytes, DeviceIndex};
 
 const PREFACE: usize = 16;
 const HEADER: usize = 44;
-/// So little that states are thinned out and events forgotten.
+/// Bounds so tight that states are thinned out and events forgotten.
 const BOUNDS: Bounds = Bounds { frames: Bytes::kib(2), checkpoints: Bytes::kib(64) };
-/// More events of a frame say nothing new.
+/// The most events of a frame; more would test nothing new.
 const MOST: usize = 2000;
 
-/// Reads `data`, and looks at all that came of it.
+/// Reads `data`, and looks at everything in the result.
 pub fn run(data: &[u8]) {
     if data.first() == Some(&0xf6) {
         file(data);
@@ -54,7 +54,7 @@ fn file(data: &[u8]) {
     }
 }
 
-/// Whatever was recorded can be taken away, as far as it goes.
+/// Exports whatever was recorded, as far as it goes.
 fn export(whole: &Whole) {
     let words = Words { flag: |remedy| format!("{remedy:?}"), autopsy: |_| Vec::new() };
     for format in Format::ALL {
@@ -78,7 +78,7 @@ fn columns(data: &[u8]) {
         timeline.push(event);
     }
     let again: Vec<Event> = encoder.decoder().flatten().collect();
-    // A loss that is no number does not equal itself.
+    // A loss that is NaN is not equal to itself.
     assert_eq!(format!("{again:?}"), format!("{events:?}"));
     timeline.close_frame();
     holds_together(&mut timeline);
@@ -115,7 +115,7 @@ fn is_a_sentence(error: &RecordingError) {
     assert!(message.len() < 300 && message.contains("; ") && !message.contains('\u{1b}'), "{message}");
 }
 
-/// The same with checksums that are right.
+/// The same with correct checksums.
 fn repaired(data: &[u8]) -> Vec<u8> {
     let mut bytes = data.to_vec();
     let mut at = PREFACE;

@@ -1,9 +1,10 @@
-//! Any text as the allocator's settings: each line is applied to what the lines before left, and requests follow.
+//! Any text as the allocator's settings: each line is applied to the state that the previous lines left, and requests
+//! follow.
 
 use vramlab::allocator::{CachingAllocator, Settings, SimulatedDriver};
 use vramlab::units::{Address, Bytes, KIB, MIB, StreamId};
 
-/// Around every border that a size can cross.
+/// Sizes around every border that a size can cross.
 const SIZES: [u64; 9] = [1, 700, 700 * KIB, MIB, MIB + 1, 3 * MIB, 10 * MIB, 30 * MIB + 1, 70 * MIB];
 
 /// Applies the lines of `data`.
@@ -28,7 +29,7 @@ pub fn run(data: &[u8]) {
     for line in lines.take(4) {
         let accepted = allocator.apply_settings(line).is_ok();
         assert_eq!(allocator.settings().text(), line);
-        // What PyTorch leaves undefined where these two change at run time, and asserts.
+        // PyTorch leaves undefined what happens if these two change at run time, and asserts.
         if !accepted || line.contains("max_split_size_mb") || first.contains("max_split_size_mb") {
             return;
         }

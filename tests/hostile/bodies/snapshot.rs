@@ -1,4 +1,4 @@
-//! A snapshot and the replay of its history: a pickle as it is, or a history that the bytes spell.
+//! A snapshot and the replay of its history: a pickle as it is, or a history that is encoded in the bytes.
 
 use vramlab::allocator::Settings;
 use vramlab::model::MemoryModel;
@@ -31,11 +31,11 @@ const SIZES: [u64; 12] =
     [1, 512, 513, 1 << 20, 2 << 20, 3 << 20, 10 << 20, 12 << 20, 20 << 20, 40 << 20, 1 << 56, (1 << 57) - 1];
 const LIMITS: [Option<u64>; 5] = [None, Some(30 << 20), Some(64 << 20), Some(1 << 40), Some(u64::MAX)];
 
-/// Reads `data`, and replays what it tells.
+/// Reads `data`, and replays the history in it.
 pub fn run(data: &[u8]) {
     let spelled;
     let (pickle, (limit, device)) = match data {
-        // No history is spelled by what pickles and xz files begin with.
+        // The first bytes of pickles and of xz files encode no history.
         [0x80 | 0xfd | b'}', ..] | [] => (data, (None, None)),
         [conditions, history @ ..] => {
             spelled = pickle_of(usize::from(*conditions), history);
@@ -58,7 +58,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Whatever a history says, its events do not contradict each other.
+/// Whatever a history contains, its events do not contradict each other.
 fn can_be_true(snapshot: &Snapshot, device: usize, conditions: &Conditions) {
     let mut model = MemoryModel::new();
     events(snapshot, device, conditions, None, |event| {
@@ -84,7 +84,7 @@ fn holds_together(report: &Report, snapshot: &Snapshot) {
     }
 }
 
-/// Each two bytes are an entry: action and size, then place and stream.
+/// Every two bytes are an entry: action and size, then place and stream.
 fn pickle_of(conditions: usize, history: &[u8]) -> Vec<u8> {
     let mut bytes = b"}(".to_vec();
     text(&mut bytes, "allocator_settings");

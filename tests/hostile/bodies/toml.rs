@@ -7,9 +7,9 @@ use vramlab::train::{Config, DataPath, TrainError};
 use vramlab::units::Bytes;
 use vramlab::workload::{Architecture, Catalog, DataKind, WorkloadEntry};
 
-/// Longer files say nothing new.
+/// The longest file; longer ones test nothing new.
 const LONGEST: usize = 16 * 1024;
-/// Requests of a step that are worth their time here.
+/// The most requests of a step; larger steps take too long here.
 const MOST_REQUESTS: usize = 2000;
 
 /// The first byte says what the rest is.
@@ -53,7 +53,7 @@ fn theme(text: &str) {
     }
 }
 
-/// A step: whatever there is not enough memory for is refused.
+/// Trains a step; a request that does not fit in memory is refused.
 fn train(workload: WorkloadEntry, card: Card) {
     let data = match workload.data {
         DataKind::Fresh => DataPath::Fresh,

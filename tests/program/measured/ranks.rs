@@ -1,7 +1,7 @@
-//! Two ranks behind the stand-in, beside what the same programs asked of two H200s.
+//! Two ranks on the stand-in GPU, compared with what the same programs requested on two H200s.
 //!
-//! `VRAMLAB_UPDATE=1 VRAMLAB_TEST_PYTHON=… cargo test --test program measured::ranks -- --ignored` runs all of them, which takes half
-//! an hour, and writes the guide's table.
+//! `VRAMLAB_UPDATE=1 VRAMLAB_TEST_PYTHON=… cargo test --test program measured::ranks -- --ignored` runs all of them,
+//! which takes half an hour, and writes the guide's table.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,16 +15,16 @@ use crate::made;
 use crate::pytorch::python;
 
 const COMMAND: &str = "VRAMLAB_UPDATE=1 cargo test --test program measured::ranks -- --ignored writes it";
-/// Peaks that are more than this share of a percent away are another figure.
+/// Peaks that differ by more than this share of a per cent are different.
 const CLOSE: f64 = 0.01;
-/// What tells programs from each other. How many steps they run changes no peak.
+/// The keys that distinguish programs. The number of steps changes no peak.
 const PROGRAM: [&str; 5] = ["mode", "workload", "amp", "accum", "batch"];
 
 /// A peak of a rank, there and here.
 struct Peak {
     theirs: i64,
     ours: i64,
-    /// What any rank of the same program had on an H200.
+    /// The peaks of all ranks of the same program on an H200.
     ranks: Vec<i64>,
 }
 
@@ -33,7 +33,7 @@ impl Peak {
         percent(self.ours, theirs).abs() <= CLOSE * 100.0
     }
 
-    /// It is what this rank had, or another of the same program: which one has it is chance on a card, too.
+    /// Whether this rank had this peak, or another rank of the same program: which one has it is chance on a card, too.
     fn is_met(&self) -> bool {
         self.is_close(self.theirs) || self.ranks.iter().any(|theirs| self.is_close(*theirs))
     }
@@ -63,7 +63,8 @@ fn gib(bytes: i64) -> f64 {
     bytes as f64 / f64::from(1 << 30)
 }
 
-/// A rank of a program: its name, its number, its peaks allocated and reserved, and how many requests more it made here.
+/// A rank of a program: its name, its number, its peaks of allocated and reserved, and how many more requests it made
+/// here.
 struct Row {
     name: String,
     rank: i64,
@@ -81,7 +82,7 @@ fn name(row: &Value) -> String {
     format!("{}{} steps {}", words.join(" "), accum.unwrap_or_default(), row["steps"])
 }
 
-/// What the ranks of a program had here.
+/// The figures of a program's ranks here.
 fn run(python: &str, row: &Value) -> Vec<Value> {
     let home = tempfile::tempdir().unwrap();
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/standin/measured/ranks.py");

@@ -1,4 +1,4 @@
-//! The card's clock: when streams and events are done, and what PyTorch's watchdog sees of it.
+//! The card's clock: when streams and events finish, and what PyTorch's watchdog sees of it.
 
 use std::ffi::{CString, c_void};
 use std::sync::Arc;
@@ -14,10 +14,10 @@ const NOT_READY: i32 = 600;
 const BF16: i32 = 14;
 const COMPUTE: i32 = 68;
 
-/// What stands for arguments of a product that are not looked at.
+/// Placeholder for arguments of a product that are not read.
 type Rest = u64;
 
-/// Some milliseconds of products on a stream: 8192³ in 16 bits are more than one on any card that there is.
+/// Some milliseconds of products on a stream: 8192³ in 16 bits take more than one millisecond on any existing card.
 fn products(stream: u64, count: usize) {
     let mut handle = 0_u64;
     assert_eq!(call!(cublasCreate_v2(&mut handle) as fn(*mut u64)), 0);
@@ -31,7 +31,7 @@ fn products(stream: u64, count: usize) {
     }
 }
 
-/// A small kernel: what it costs is the host's time.
+/// A small kernel: it costs only the host's time.
 fn launches(count: usize) {
     for _ in 0..count {
         let code = call!(cuLaunchKernel(1, 1, 1, 1, 32, 1, 1, 0, 0, 0, 0)
@@ -68,14 +68,14 @@ pub fn is_late() {
     let event = recorded(side);
     assert_eq!(query(event), NOT_READY);
     assert_eq!(call!(cudaStreamQuery(side) as fn(u64)), NOT_READY);
-    // Another stream has nothing to do, until it waits for the first.
+    // The other stream has no work until it waits for the first.
     assert_eq!(call!(cudaStreamQuery(other) as fn(u64)), 0);
     assert_eq!(call!(cudaStreamWaitEvent(other, event, 0) as fn(u64, u64, u32)), 0);
     assert_eq!(call!(cudaStreamQuery(other) as fn(u64)), NOT_READY);
     assert_eq!(call!(cudaEventSynchronize(event) as fn(u64)), 0);
     assert_eq!(query(event), 0);
     assert_eq!(call!(cudaStreamQuery(other) as fn(u64)), 0);
-    // The host's own launches let time pass, and so does asking.
+    // The host's own launches advance the time, and so do queries.
     products(side, 1);
     let event = recorded(side);
     launches(1000);
@@ -90,7 +90,7 @@ fn a_message_comes_when_both_ranks_are_ready() {
     Ranks::of(2).run("comes_late");
 }
 
-/// Rank 1 sends behind a quarter of a second of work, and rank 0 has less to do besides.
+/// Rank 1 sends after a quarter of a second of work, and rank 0 has less to do.
 pub fn comes_late() {
     let (communicator, rank, _) = joined();
     let (buffer, own) = (device(4 << 20), stream());
@@ -117,7 +117,7 @@ fn a_watchdog_sees_a_collective_half_of_its_rest_later() {
     Ranks::of(2).run("is_watched");
 }
 
-/// A thread that launches nothing looks now and then, as PyTorch's does.
+/// A thread that launches nothing looks now and then, as PyTorch's watchdog does.
 pub fn is_watched() {
     let (communicator, ..) = joined();
     let buffer = device(8 << 20);

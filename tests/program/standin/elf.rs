@@ -1,6 +1,6 @@
-//! What a shared library says of itself: names that it defines, and its own. 64 bits, in this machine's order of bytes.
+//! Reads a shared library: the names that it defines, and its own. 64 bits, in this machine's byte order.
 
-/// A part of a file: type, link to another part, offset, bytes, bytes of an entry.
+/// A section of a file: type, link to another section, offset, bytes, bytes of an entry.
 struct Section {
     kind: u32,
     link: usize,
@@ -39,7 +39,7 @@ fn text(library: &[u8], names: &Section, at: u64) -> String {
     String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next().unwrap()).into_owned()
 }
 
-/// The names of the functions that it defines for others.
+/// The names of the functions that it exports.
 pub fn defined(library: &[u8]) -> Vec<String> {
     let sections = sections(library);
     let symbols = sections.iter().find(|section| section.kind == DYNAMIC_SYMBOLS).unwrap();
@@ -49,7 +49,7 @@ pub fn defined(library: &[u8]) -> Vec<String> {
     here.map(|at| text(library, &sections[symbols.link], number::<4>(library, at))).collect()
 }
 
-/// The name under which others want it.
+/// The name by which other libraries refer to it.
 pub fn soname(library: &[u8]) -> Option<String> {
     let sections = sections(library);
     let dynamic = sections.iter().find(|section| section.kind == DYNAMIC)?;

@@ -1,4 +1,4 @@
-//! Workspaces of plans: what is known of one without a card.
+//! Workspaces of plans: what is known about one without a card.
 
 use vramlab::device::sim::CardCatalog;
 
@@ -36,7 +36,8 @@ fn sharing(workspace: i64) -> String {
 
 #[test]
 fn sums_are_shared_by_as_many_clusters_as_the_card_runs() {
-    // An H200 answered 67,961,511 for this plan: 64,225,296 for copies of the tensors, 57 parts of each of two columns of tiles.
+    // An H200 answered 67,961,511 for this plan: 64,225,296 for copies of the tensors, and 57 parts of each tile of two
+    // columns of tiles.
     let plan = Plan::read(&json(1, SIZES, 65, &sharing(0))).unwrap();
     assert_eq!(plan.known(H200), WorkspaceSource::Shared(67_961_511 - 64_225_296));
     // A card with half the multiprocessors runs half the clusters.
@@ -84,7 +85,7 @@ fn an_answer_of_the_table_is_found() {
     let plan = Plan::read(&json(91_900, sizes, engine, &knobs)).unwrap();
     assert_eq!(plan.known(H200), WorkspaceSource::Recorded(answer));
     assert!(!plan.known(H200).is_estimate());
-    // Another card with as many multiprocessors was not asked: the same answer is an estimate there.
+    // Another card with as many multiprocessors did not answer: there the same figure is an estimate.
     for title in ["NVIDIA H100 80GB HBM3", "NVIDIA H100 NVL"] {
         let known = plan.known(Chip { title, ..H200 });
         assert_eq!(known, WorkspaceSource::Borrowed(answer));
@@ -110,7 +111,7 @@ fn recorded_answers_belong_to_one_card_of_the_catalog() {
     assert_eq!(recorded.collect::<Vec<_>>(), ["h200"]);
 }
 
-/// As an H200 answered: an input's, a weight's and an output's sizes, the engine, its knob, the workspace.
+/// An answer of an H200: the sizes of input, weight and output, the engine, its knob, the workspace.
 const RECORDED: ([[u64; 4]; 3], i64, i64, u64) = ([[4, 128, 54, 54], [16, 128, 1, 1], [4, 16, 54, 54]], 62, 2, 32_768);
 
 #[test]

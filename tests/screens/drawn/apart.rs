@@ -1,4 +1,5 @@
-//! What screens say tells one thing from another: a step from a run, a row from its neighbours, a number from its beginning.
+//! Screens distinguish one thing from another: a step from a run, a row from its neighbours, a number from its
+//! beginning.
 
 use vramlab::model::{Category, FlipTrials, Remedy, Survivor};
 use vramlab::source::{MarkedMoment, Moment};
@@ -47,7 +48,7 @@ fn a_snapshot_that_knows_steps_says_which_one_is_shown() {
     }
 }
 
-/// A step that is cut is another step: `step 5…` of 55.
+/// A step's number that is cut looks like another step: `step 5…` of 55.
 #[test]
 fn the_step_of_the_header_is_whole_or_left_out() {
     let states = [lab_states::running(), lab_states::paused(), lab_states::looking_back(), studied()];
@@ -86,7 +87,7 @@ fn rows_of_what_a_branch_is_allocated_at_differ() {
     }
 }
 
-/// Names beside a table may be many: the room under the table is the curve's all the same.
+/// There may be many names beside a table; the room under the table still belongs to the curve.
 #[test]
 fn ops_leave_no_half_of_a_large_screen_empty() {
     let mut study = (**studied().study.as_ref().unwrap()).clone();
@@ -120,7 +121,7 @@ fn a_first_step_that_failed_is_drawn_where_configurations_are_compared() {
     }
 }
 
-/// Who goes from op to op at the smallest usual size sees more of the map than who lets steps run.
+/// At the smallest usual size, a user who goes from op to op sees more of the map than one who lets steps run.
 #[test]
 fn stepping_makes_room_for_the_map() {
     let rows = |picture: Picture| {
@@ -143,7 +144,7 @@ fn a_run_without_findings_says_what_memory_is_for() {
     assert!(shown.contains("Nothing stands out: "), "{shown}");
 }
 
-/// The best of the flips that were tried is a remedy, where it gains enough.
+/// The best of the flips that were tried is a remedy, if it gains enough.
 #[test]
 fn a_run_without_findings_names_the_best_flip() {
     let with = |peaks: [u64; 2]| {
@@ -165,7 +166,7 @@ fn a_run_without_findings_names_the_best_flip() {
     }
 }
 
-/// The run went on to steps that look otherwise.
+/// The run went on to steps that look different.
 #[test]
 fn history_and_why_are_of_the_step_that_is_looked_at() {
     let whole = lab_states::looking_back();
@@ -175,7 +176,7 @@ fn history_and_why_are_of_the_step_that_is_looked_at() {
     let step = steps.find(|step| peak(step.peak) != peak(last.peak)).unwrap();
     let mut picture = lab_states::edited(whole, |view| view.position = step.position + 1);
     picture.cursor = Cursor::At(step.position + 1);
-    // A recording of which nothing says that it ended, at the mark that nobody chose.
+    // A recording without a notice of its end, at a moment that nobody chose.
     let marked = MarkedMoment {
         moment: Moment::RunPeak,
         view: Arc::clone(&picture.view),
@@ -199,7 +200,7 @@ fn history_and_why_are_of_the_step_that_is_looked_at() {
     }
 }
 
-/// The mark of the moment is there at the size that most terminals begin with, however long a run has been.
+/// The mark of the moment is shown at the size that most terminals begin with, however long a run has been.
 #[test]
 fn the_mark_of_the_moment_stays_in_the_header() {
     for steps in [1, 10, 100, 1000, 9999] {
@@ -211,7 +212,7 @@ fn the_mark_of_the_moment_stays_in_the_header() {
                 let text = screen(key, picture.clone(), (width, 24));
                 let header = text.lines().nth(1).unwrap();
                 assert!(header.contains(&format!("step {steps}")) && header.contains('▼'), "{header}");
-                // In few columns the phase comes before names of screens that are not shown.
+                // In few columns the phase takes precedence over names of screens that are not shown.
                 assert!(header.contains(" Blocks") && header.contains(" Stacks") || width < 120, "{header}");
                 assert!(header.contains("· backward"), "{header}");
             }
@@ -219,7 +220,7 @@ fn the_mark_of_the_moment_stays_in_the_header() {
     }
 }
 
-/// What is not told in "why" is announced once, wherever there is room for a second row.
+/// Announces once what is not told in "why", wherever there is room for a second row.
 #[test]
 fn findings_that_wait_are_announced_once() {
     for picture in [lab_states::running(), lab_states::on_gpu(), lab_states::looking_back()] {

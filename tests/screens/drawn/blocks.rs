@@ -1,4 +1,4 @@
-//! The screen of blocks.
+//! The Blocks screen.
 
 use super::*;
 
@@ -39,10 +39,10 @@ fn blocks_without_colour_in_ascii() {
     insta::assert_snapshot!(styles(&blocks(app, studied(), "_", 80, 24)));
 }
 
-/// What this thread has had of a processor, where the system says so: what else runs beside the tests is not counted.
+/// The processor time of this thread, if the system reports it: other work beside the tests is not counted.
 fn spent() -> Duration {
     static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
-    // The account is written up when a thread leaves its processor.
+    // The system updates the account when a thread leaves its processor.
     std::thread::sleep(Duration::from_nanos(1));
     let account = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let ran = account.split(' ').next().and_then(|ran| ran.parse().ok());
@@ -63,7 +63,7 @@ fn a_million_blocks_are_drawn_in_under_16_ms() {
     let mut buf = Buffer::empty(area);
     for keys in ["2", "_", "#", "v", "+", "+", "u"] {
         press(&mut app, keys);
-        // The first frame takes note of the blocks. Whatever else this machine does, one of the others has it for itself.
+        // The first frame records the blocks. Whatever else this machine does, one of the others has it for itself.
         let frames = (0..6).map(|_| {
             let began = spent();
             let layout = tui::draw(&app, area, &mut buf);

@@ -13,7 +13,7 @@ fn configurations_side_by_side() {
     insta::assert_snapshot!("compare_without_colour", text(&buf));
 }
 
-/// Columns are as wide as what stands in them: a name that is cut is not cut beside a gap.
+/// Columns are as wide as their contents: no name is cut beside a gap.
 #[test]
 fn no_gap_is_left_between_figures_where_names_are_cut() {
     let state = crate::lab_states::state_of(crate::lab_states::finished(), RunState::Finished);
@@ -35,7 +35,7 @@ fn no_gap_is_left_between_figures_where_names_are_cut() {
     }
 }
 
-/// A single configuration has figures and no changes, and what makes a second is said.
+/// A single configuration has figures and no changes, and the screen says how to add a second one.
 #[test]
 fn a_configuration_with_none_beside_it() {
     let mut state = crate::lab_states::recorded();
@@ -50,7 +50,8 @@ fn a_configuration_with_none_beside_it() {
     }
 }
 
-/// What follows the cursor is compared too; Enter goes to the first step of the one selected, `d` compares with it.
+/// The configuration that follows the cursor is compared, too; Enter goes to the first step of the selected one, `d`
+/// compares with it.
 #[test]
 fn a_configuration_leads_to_its_first_step_and_is_what_others_are_compared_with() {
     let state = crate::lab_states::recorded();

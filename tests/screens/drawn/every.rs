@@ -54,7 +54,7 @@ proptest! {
         app.update(Message::Drawn(layout));
     }
 
-    /// An area that reaches beyond the buffer is cut, not a panic.
+    /// An area that extends beyond the buffer is cut, and does not panic.
     #[test]
     fn an_area_larger_than_the_buffer_is_cut((width, height) in (1u16..=130, 1u16..=50)) {
         let mut app = dark();
@@ -64,14 +64,14 @@ proptest! {
     }
 }
 
-/// Every figure of memory on every screen is of the moment that the header names.
+/// Every memory figure on every screen belongs to the moment that the header names.
 #[test]
 fn every_screen_is_of_the_moment_in_the_header() {
     let running = crate::lab_states::with_study(crate::lab_states::running(), Grouping::Category, false);
     let view = &running.view;
     let shown = running.shown();
     assert_ne!(view.ledger.allocated(), shown.ledger.allocated(), "the run has gone on since");
-    // The same picture, whose run stands somewhere else: only what is of the run may differ.
+    // The same picture of a run that is at another moment: only parts that belong to the run may differ.
     let elsewhere = crate::lab_states::edited(running.clone(), |view| {
         view.ledger = Default::default();
         view.segments = Default::default();
@@ -97,7 +97,7 @@ fn a_step_that_is_pinned_stands_beside_the_one_shown_on_every_screen_that_has_st
         crate::lab_states::with_study(crate::lab_states::running(), Grouping::Category, false),
         19,
     );
-    // One of which no op held anything at its peak.
+    // A study in which no op held anything at its peak.
     let other = Some(Arc::new(vramlab::model::Study::default()));
     let mut pinned = state.pinned.as_deref().unwrap().clone();
     pinned.study = other;
@@ -117,7 +117,7 @@ fn a_step_that_is_pinned_stands_beside_the_one_shown_on_every_screen_that_has_st
     assert!(!unpinned.contains('Δ'), "{unpinned}");
 }
 
-/// A notice stands in the place of the keys; what it needs more the screen gives, whose frames stay whole.
+/// A notice takes the place of the keys; if it needs more rows, the screen gives them up, and its frames stay complete.
 #[test]
 fn a_notice_covers_nothing() {
     let count = |text: &str, corner: char| text.chars().filter(|symbol| *symbol == corner).count();

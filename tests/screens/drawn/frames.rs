@@ -1,4 +1,4 @@
-//! What stands at frames: no text is cut in the middle of a word, and panels name the keys in force.
+//! Text beside frames: no text is cut in the middle of a word, and panels name the current keys.
 
 use std::collections::BTreeSet;
 
@@ -41,7 +41,7 @@ fn states() -> Vec<Picture> {
     ]
 }
 
-/// Words of a row that do not touch what stands behind them, and those that do: a frame, or the edge of the terminal.
+/// The words of a row that do not touch what follows them, and those that do: a frame, or the edge of the terminal.
 fn words(row: &[&str]) -> (Vec<String>, Vec<String>) {
     let (mut free, mut cut) = (Vec::new(), Vec::new());
     let mut word = String::new();
@@ -136,7 +136,7 @@ fn keys_in_frames_are_those_in_force_and_are_left_out_before_anything_else() {
                 (by, sort) = (by || named.contains(" F5 by "), sort || named.contains(" F6 sort "));
                 assert!(!named.contains(" v by "), "{named}");
             }
-            // Every word of a title is there, with keys and without.
+            // Every word of a title is complete, with keys and without.
             let is_edge = |(_, edge): &(&str, &str)| edge.starts_with(['╭', '─']);
             for (named, none) in named.lines().zip(none.lines()).filter(is_edge) {
                 for word in none.split([' ', '─']).filter(|word| !word.is_empty()) {
@@ -189,13 +189,13 @@ fn while_it_waits_for_a_program_it_says_whom_since_when_what_for_and_where_outpu
         }
         assert_eq!(app.next_change(), Some(Duration::from_secs(76)));
     }
-    // What it prints stands below, and no key that has nothing to do yet is named.
+    // Its output is shown below, and no key is named that has nothing to do yet.
     let mut app = dark().with_awaited(awaited.clone());
     app.update(Message::Picture(Arc::new(waiting.clone())));
     app.update(Message::Output(vec!["loading weights".to_owned(), "epoch 1".to_owned()]));
     let shown = text(&draw(&mut app, 120, 40));
     assert!(shown.contains("loading weights") && shown.contains("epoch 1"), "{shown}");
-    // However small the screen is; and whether torch is there only where the system says.
+    // However small the screen is; whether torch is there is shown only if the system says so.
     assert!(!shown.contains("torch is"), "{shown}");
     app.update(Message::Torch(Some(false)));
     for (width, height) in GRID {
@@ -214,7 +214,7 @@ fn while_it_waits_for_a_program_it_says_whom_since_when_what_for_and_where_outpu
     assert_eq!(app.next_change(), None);
 }
 
-/// A key is looked up, never written: where none is bound, no screen shows one.
+/// Keys are looked up, never hard-coded: if none is bound, no screen shows one.
 #[test]
 fn no_screen_names_a_key_that_is_not_bound() {
     let keys: BTreeSet<&str> = tui::standard_keys()
@@ -247,7 +247,7 @@ fn no_screen_names_a_key_that_is_not_bound() {
     assert!(shown.is_empty(), "{shown:#?}");
 }
 
-/// The rows of a screen, without its header and footer, in which something stands beside frames.
+/// Whether a row of the screen, without header and footer, has something beside frames.
 fn is_filled(row: &str) -> bool {
     row.chars().any(|symbol| !matches!(symbol, ' ' | '│' | '─' | '╭' | '╮' | '╰' | '╯'))
 }
@@ -256,7 +256,7 @@ fn is_filled(row: &str) -> bool {
 fn no_screen_leaves_a_third_of_its_rows_empty() {
     let studied = lab_states::with_study(lab_states::running(), Grouping::Category, false);
     let all = &["1", "2", "3", "4", "5", "6", "7"][..];
-    // Of the snapshot no study is at hand.
+    // There is no study of the snapshot.
     let states = [(studied, all), (super::stacks::with_stacks(), &["1", "2", "5", "6", "7"][..])];
     for (state, (picture, screens)) in states.into_iter().enumerate() {
         for screen in screens {

@@ -20,7 +20,7 @@ fn beside(state: Picture, conditions: Arc<Conditions>, ghost: &Follower, occupan
     Picture { ghost: Some(Arc::new(ghost)), ..state }
 }
 
-/// Another allocator followed the run.
+/// A picture in which another allocator followed the run.
 fn haunted(conf: &str) -> Picture {
     let conditions = Arc::new(Conditions::parse(conf, None).unwrap());
     let mut ghost = Follower::new(&conditions, Places::Simulated, DeviceIndex::FIRST);
@@ -28,7 +28,7 @@ fn haunted(conf: &str) -> Picture {
     beside(crate::lab_states::running(), conditions, &ghost, None)
 }
 
-/// A run that stands where most of it is allocated, and another allocator there.
+/// A run at the moment when most of it is allocated, with another allocator.
 pub(super) fn haunted_at_the_peak(conf: &str) -> Picture {
     let events = crate::lab_states::run_on(DeviceKind::Simulated);
     let mut lab = Lab::new();

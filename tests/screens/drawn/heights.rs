@@ -1,4 +1,4 @@
-//! What charts of whole screens show, measured: glyphs and colours of a frame against the bytes they stand for.
+//! Measures the charts of whole screens: glyphs and colours of a frame, compared with the bytes that they represent.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::{SIZES, press};
 use crate::lab_states;
 
 const EIGHTHS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
-/// Painted themes, in which the colour of an area says what it is.
+/// Painted themes, in which the colour of an area identifies it.
 const THEMES: [&str; 8] =
     ["dark", "light", "contrast", "colorblind", "solarized-dark", "solarized-light", "gruvbox", "nord"];
 
@@ -46,8 +46,8 @@ impl Measured {
         }
     }
 
-    /// Eighths of a plot's row that a byte is high: from the labels of two ticks and the unit, or, where areas fill the plot, from the most
-    /// that they are.
+    /// How many eighths of a plot's row one byte is high: computed from the labels of two ticks and the unit, or, if
+    /// areas fill the plot, from their maximum.
     fn scale(&self, plot: Rect, most: u64) -> f64 {
         let label = |y: u16| -> String { (plot.x - 5..plot.x).map(|x| self.buf[(x, y)].symbol()).collect() };
         let ticks: Vec<(f64, f64)> = (0..plot.height)
@@ -101,8 +101,8 @@ impl Measured {
         heights
     }
 
-    /// Compares what a chart shows with what it stands for, column by column. What is nowhere as high as two eighths may be seen in no
-    /// column: what lies beside it has its height.
+    /// Compares a chart with what it represents, column by column. An area that is nowhere two eighths high may be
+    /// missing in every column: then its neighbour has its height.
     fn check(&self, plot: Rect, parts: impl Fn(u16) -> Parts, about: &str) {
         let highest = (0..plot.width).map(|x| parts(x).iter().map(|(_, bytes)| bytes).sum()).max();
         let scale = self.scale(plot, highest.unwrap());
@@ -110,7 +110,7 @@ impl Measured {
         let is_seen = |token: Token| {
             columns.iter().any(|drawn| drawn.get(&self.theme.color(token)).is_some_and(|height| *height > 0.0))
         };
-        // Parts that lie on each other and are nowhere seen by themselves may be one band.
+        // Areas on top of each other that can nowhere be seen separately may be one band.
         let alike = parts(0);
         let of_band = |index: usize| {
             let unseen = |at: usize| alike.get(at).is_some_and(|(token, _)| !is_seen(*token));
@@ -125,14 +125,15 @@ impl Measured {
             let top = *edges.last().unwrap();
             let tokens = parts.iter().map(|(token, _)| *token).chain([Token::Several]);
             let sum: f64 = tokens.filter_map(|token| drawn.get(&self.theme.color(token))).sum();
-            // A cell shows two things: of parts that meet in one with two others the least gives way.
+            // A cell can show two things: if more areas meet in it, the smallest gives way.
             let ends: Vec<f64> = edges.iter().map(|edge| edge.round()).collect();
             let crowded = |row: f64| {
                 let inside = ends.windows(2).filter(|pair| pair[0] < (row + 1.0) * 8.0 && pair[1] > row * 8.0);
                 let parts = inside.filter(|pair| pair[1] > pair[0]).count();
                 parts + usize::from(ends[ends.len() - 1] < (row + 1.0) * 8.0) > 2
             };
-            // Where two parts meet in the cell in which a column ends, what goes on beside it stays as high as it is, and the end gives way.
+            // If two areas meet in the cell in which a column ends, the area that goes on keeps its height, and the end
+            // gives way.
             let in_end = crowded((top / 8.0).floor()) || crowded((sum / 8.0).floor());
             let most = if in_end { 3.6 } else { 1.1 };
             assert!((sum - top).abs() <= most, "{about}, column {x}: {sum} for {top}: {parts:?} {drawn:?}");
@@ -175,7 +176,7 @@ fn accounts(ledger: &Ledger) -> Parts {
     accounts.map(|(token, bytes)| (token, bytes.get())).into()
 }
 
-/// The moments that a column stands for.
+/// The moments that a column represents.
 fn moments(count: usize, width: u16, x: u16) -> std::ops::Range<usize> {
     let (width, x) = (usize::from(width), usize::from(x));
     let from = (x * count / width).min(count - 1);

@@ -1,4 +1,4 @@
-//! The help: its pages, and that every key and every word on screens is in it.
+//! The help: its pages, and that it has every key and every word of the screens.
 
 use super::*;
 
@@ -20,10 +20,10 @@ fn help_scrolls_at_80x24() {
     insta::assert_snapshot!(text(&draw(&mut app, 80, 24)));
 }
 
-/// What a key does is said in a whole sentence, a short one where the help has two columns.
+/// A key is described in a whole sentence; it is short if the help has two columns.
 #[test]
 fn no_key_is_explained_by_a_part_of_a_sentence() {
-    // The columns of the help, and cells of a description.
+    // The columns of the help, and the cells of a description.
     for ((width, height), columns, room) in [((80, 24), vec![2], 64), ((120, 40), vec![2, 61], 45)] {
         let mut app = dark();
         app.update(Message::Picture(Arc::new(crate::lab_states::running())));
@@ -52,7 +52,7 @@ fn no_key_is_explained_by_a_part_of_a_sentence() {
     }
 }
 
-/// Names of models and units of time aside, words of everyday English that labels are made of.
+/// Words of labels that need no explanation: names of models, units of time, and words of everyday English.
 const PLAIN: &str = "\
     byte A B C Compare Enter Figures First It Lab M The What a add against all among an and another are as between by change changes do e \
     each earlier elsewhere empty ends every fastest file filled first fits for force goes good has here in inside is it known \
@@ -60,7 +60,7 @@ const PLAIN: &str = "\
     ran read reads rest return returns right run s seen shows size so sort spread stands t than that the themselves they \
     this those through to told until up use view what when where who without writes yet zoom";
 
-/// Every label that stands on a screen, at any size and in any state that is looked at here, is explained.
+/// Every label on a screen, at any size and in any state that is checked here, is explained.
 #[test]
 fn every_word_that_labels_use_is_in_the_help() {
     let theme = ThemeCatalog::default().load("dark", ColorTier::True).unwrap().0;
@@ -76,7 +76,8 @@ fn every_word_that_labels_use_is_in_the_help() {
             for (width, height) in SIZES {
                 let buf = screen(dark(), keys, state.clone(), width, height);
                 for row in buf.area.rows() {
-                    // The header tells names of models and cards, the footer and the log what help has as keys.
+                    // The header has names of models and cards; the footer and the log have words that the help has as
+                    // keys.
                     if row.y < 2 || row.y + 1 == height {
                         continue;
                     }

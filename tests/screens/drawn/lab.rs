@@ -22,7 +22,7 @@ fn running_at_40x12() {
     insta::assert_snapshot!(text(&frame(dark(), crate::lab_states::running(), 40, 12)));
 }
 
-/// One chart that can be read, not two that can't.
+/// One readable chart instead of two unreadable ones.
 #[test]
 fn running_at_60x20() {
     insta::assert_snapshot!(text(&frame(dark(), crate::lab_states::running(), 60, 20)));
@@ -39,7 +39,8 @@ fn out_of_memory_at_80x24() {
     insta::assert_snapshot!(text(&frame(dark(), state, 80, 24)));
 }
 
-/// While steps go by it is what findings tell, of the end of a step; where nothing moves it is what the map shows.
+/// While steps go by, it shows what findings say about the end of a step; if nothing moves, it shows what the map
+/// shows.
 #[test]
 fn what_empty_cache_would_return_is_of_a_moment_that_is_named() {
     let state = crate::lab_states::edited(crate::lab_states::running(), |view| {
@@ -167,7 +168,7 @@ fn what_was_refused_is_told_in_the_footer() {
         let footer = rows.into_iter().rev().collect::<Vec<_>>().join(" ");
         assert!(footer.ends_with(sentence), "{shown}");
     }
-    // One that no three rows hold says that there is more.
+    // A text that does not fit in three rows ends with a sign that there is more.
     let long = "a sentence that goes on and on, ".repeat(20);
     let told = LogLine { time: Micros(7), step: 3, level: Level::Warning, text: long.into() };
     let state = crate::lab_states::edited(crate::lab_states::running(), |view| view.log.push(told));
@@ -225,7 +226,7 @@ fn the_effect_becomes_quiet_by_itself() {
     assert!(app.needs_frame());
 }
 
-/// However few rows there are, what can be done comes before a hint.
+/// However few rows there are, actions take precedence over a hint.
 #[test]
 fn small_terminals_say_what_can_be_done() {
     for (width, height) in [(60, 20), (50, 14), (40, 12)] {

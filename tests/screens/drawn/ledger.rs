@@ -1,4 +1,4 @@
-//! The screen of the ledger.
+//! The Ledger screen.
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn the_ledger_of_a_recording_at_its_cursor_without_colour_in_ascii() {
     insta::assert_snapshot!("ledger_of_a_recording", shown);
 }
 
-/// Enter goes where the finding selected can be seen, `d` does what can be done about it.
+/// Enter goes where the selected finding can be seen, `d` applies its remedy.
 #[test]
 fn the_ledgers_findings_lead_to_their_places_and_their_remedies() {
     // What flips would save was tried meanwhile.
@@ -36,12 +36,12 @@ fn the_ledgers_findings_lead_to_their_places_and_their_remedies() {
     press(&mut app, "w");
     let all = text(&draw(&mut app, 80, 40));
     assert!(all.contains("(optimizer sgd): in a fresh run, peak 204.00 →"), "{all}");
-    // Where there is room it stands beside the curve that it speaks of.
+    // If there is room, it stands beside the curve that it is about.
     let beside = text(&draw(&mut app, 120, 40));
     assert!(beside.contains("(optimizer sgd)") && beside.contains("this step peak 204.2 MiB ⠒⠒ before ─"), "{beside}");
     press(&mut app, "w");
     press(&mut app, "6");
-    // It stands first, before a louder one of which nothing is known to help.
+    // It comes first, before a more severe one for which no remedy is known.
     let shown = text(&draw(&mut app, 120, 40));
     assert!(shown.contains("findings 1 of") && shown.contains(&format!("event {place}")), "{shown}");
     let mut effects = |code| app.update(Message::Key(KeyEvent::new(code, KeyModifiers::NONE)));

@@ -30,7 +30,8 @@ fn a_rank_that_ran_out_of_memory_is_the_one_that_matters() {
     }
 }
 
-/// What a rank does that is not what the run does stands where the worst would; the times of steps have room beside it.
+/// If a rank does something else than the run, this is shown in place of the worst; the times of steps have room beside
+/// it.
 #[test]
 fn a_silent_rank_and_those_that_wait_for_it_are_said_so() {
     let silent = |ranks: &mut Vec<RankFigures>| {

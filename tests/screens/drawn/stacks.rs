@@ -1,4 +1,4 @@
-//! The screen of stacks.
+//! The Stacks screen.
 
 use super::*;
 
@@ -66,7 +66,7 @@ fn stacks_are_looked_into_and_out_of_again() {
     let out = stacks(dark(), with_stacks(), &[down, down, enter, back, back], size);
     assert_eq!(first(&out), first(&all));
     assert_eq!(first(&stacks(dark(), with_stacks(), &[down, down, enter, KeyCode::Esc], size)), first(&all));
-    // A word that is looked for leaves the ways that it lies on.
+    // A search word leaves the paths that contain it.
     let word: Vec<KeyCode> = "/_init_group".chars().map(KeyCode::Char).chain([enter]).collect();
     let found = stacks(dark(), with_stacks(), &word, size);
     assert!(found.contains("_init_group") && !found.contains("layer_norm"), "{found}");
@@ -95,7 +95,7 @@ fn the_file_of_a_frame_that_is_selected_is_asked_for() {
     assert!(text(&draw(&mut app, 80, 24)).contains("line 191 of it"));
 }
 
-/// Layers have rows as far as the table has room for them, and what there is none for is summed up.
+/// Layers have rows as far as the table has room for them; the rest is summed up.
 #[test]
 fn the_largest_is_open_as_far_as_it_fits_and_no_area_goes_without_a_word() {
     for size in SIZES {
@@ -104,12 +104,12 @@ fn the_largest_is_open_as_far_as_it_fits_and_no_area_goes_without_a_word() {
         let table = |line: &&str| line.contains('■') && line.contains('%');
         let names: Vec<&str> = rows.iter().copied().filter(table).collect();
         assert!(names.len() > 4, "{shown}");
-        // No row is free where the largest node is still closed, unless fewer than four are.
+        // No row is free while the largest node is still closed, unless there are fewer than four free rows.
         let free = rows.iter().filter(|line| line.trim_matches(['│', ' ']).is_empty()).count();
         let largest = names.iter().find(|name| name.contains("blocks"));
         assert!(largest.is_some(), "{shown}");
         assert!(names.iter().any(|name| name.trim_start_matches(['│', ' ']).starts_with("■ 0")) || free < 5, "{shown}");
-        // Slivers side by side have one edge, and the number of them.
+        // Slivers side by side share one edge, and their number.
         let areas = shown.lines().skip(3).take_while(|line| !line.contains("and its parts"));
         for line in areas {
             assert!(!line.contains("▏▏▏"), "{shown}");

@@ -32,7 +32,7 @@ fn the_ops_by_module_and_since_a_tag() {
     insta::assert_snapshot!("ops_by_module", text(&screen(dark(), "4vu", state.clone(), 120, 40)));
     let empty = text(&screen(dark(), "4d", state.clone(), 80, 24));
     assert!(empty.contains("the tag is set"), "{empty}");
-    // The tag stands where the study begins.
+    // The tag is where the study begins.
     let mut app = dark();
     let back = Picture { cursor: Cursor::At(state.study.as_ref().unwrap().begin), ..state.clone() };
     app.update(Message::Picture(Arc::new(back)));

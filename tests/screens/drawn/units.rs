@@ -1,4 +1,4 @@
-//! Figures of panels that stand side by side: of one moment, in one unit.
+//! Figures of panels side by side belong to one moment and have one unit.
 
 use vramlab::allocator::PoolKind;
 use vramlab::model::{Category, NameId, StepReport};
@@ -6,8 +6,8 @@ use vramlab::units::{Address, StreamId};
 
 use super::*;
 
-/// A run that reserves so much, of which its steps take more from one to the next; memory is shown at the peak of the last but one,
-/// as it is while steps go by faster than frames.
+/// A run that reserves this much, and whose steps take more from one to the next. Memory is shown at the peak of the
+/// last step but one, as while steps go by faster than frames.
 fn run(reserved: Bytes, peaks: [Bytes; 4]) -> Picture {
     let (address, stream, pool) = (Address(1 << 30), StreamId::DEFAULT, PoolKind::Large);
     let mut kinds = vec![
@@ -45,7 +45,7 @@ fn run(reserved: Bytes, peaks: [Bytes; 4]) -> Picture {
     Picture { marked: Some(marked), ..crate::lab_states::state_of(lab.view(), RunState::Running) }
 }
 
-/// The peak that a title tells, and the unit behind it.
+/// The peak in a title, and the unit after it.
 fn told<'a>(screen: &'a str, title: &str) -> Option<(&'a str, &'a str)> {
     let line = screen.lines().find(|line| line.contains(title))?;
     let mut words = line.split(title).nth(1)?.split_whitespace().skip_while(|word| *word != "peak").skip(1);
@@ -66,7 +66,7 @@ fn the_history_and_the_step_tell_one_moment_in_one_unit() {
             let screen = text(&on_screen(dark(), "1", state.clone(), size.0, size.1));
             let (history, step) = (told(&screen, " history "), told(&screen, " this step "));
             assert_eq!(step, Some(peak), "{screen}");
-            // Where one unit leaves nothing to read of the smaller one, each figure says its own.
+            // If one unit would leave nothing to read of the smaller figure, each figure has its own.
             if reserved < 10_000 {
                 assert_eq!(history, step, "{screen}");
             }

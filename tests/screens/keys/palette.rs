@@ -1,11 +1,12 @@
-//! The palette finds every command and does it; the help opens at the keys of its screen and presses what it finds.
+//! The palette finds every command and runs it; the help opens at the keys of its screen and presses the key that it
+//! finds.
 
 use super::*;
 use crate::lab_states;
 use vramlab::model::MarkKind;
 use vramlab::tui::{Binding, standard_keys};
 
-/// What a script of keys asked for, and the last frame that it left, at 120×40.
+/// The effects of a script of keys, and the last frame, at 120×40.
 #[derive(Debug, PartialEq)]
 struct Did {
     effects: Vec<Effect>,
@@ -13,7 +14,7 @@ struct Did {
     left: String,
 }
 
-/// Presses a key, and draws what follows: what is picked for another screen is done when that is drawn.
+/// Presses a key, and draws what follows: a command of another screen runs when that screen is drawn.
 fn settled(app: &mut App, message: Message) -> Vec<Effect> {
     let mut effects = app.update(message);
     while app.needs_frame() {
@@ -24,7 +25,7 @@ fn settled(app: &mut App, message: Message) -> Vec<Effect> {
     effects
 }
 
-/// Everything but what is asked to be studied, which follows from the screen.
+/// All effects except requested studies, which follow from the screen.
 fn asked(effects: Vec<Effect>) -> Vec<Effect> {
     effects.into_iter().filter(|effect| !matches!(effect, Effect::Send(Request::Study(_)))).collect()
 }
@@ -42,7 +43,7 @@ fn did(mut app: App, effects: Vec<Effect>) -> Did {
     Did { effects: asked(effects), screen: app.screen(), left }
 }
 
-/// What its first key does, on the screen that it belongs to.
+/// The effect of its first key, on its screen.
 fn by_key(binding: &Binding, state: &Picture) -> Did {
     let mut app = on_screen(binding.screen.unwrap_or(0), state);
     let tui::Key(modifiers, code) = binding.keys[0];
@@ -57,17 +58,17 @@ fn typed_in(app: &mut App, text: &str) {
     settled(app, Message::Resized);
 }
 
-/// What the palette does when it finds the command by its word, from the first screen.
+/// The effect of the palette when it finds the command by its word, from the first screen.
 fn by_palette(binding: &Binding, state: &Picture) -> Option<Did> {
     let mut app = on_screen(0, state);
     settled(&mut app, key(KeyCode::Char(':'), KeyModifiers::NONE));
     typed_in(&mut app, &binding.action.word());
-    // Of several screens with such a command one is meant: it stands further down.
+    // If several screens have such a command, this screen's one is further down.
     for _ in 0..24 {
         let found = shown(&mut app, 120, 40);
         let selected = found.lines().find(|line| line.contains('▸')).unwrap_or_default().to_owned();
         let of = binding.screen.map_or_else(String::new, |screen| tui::screen_names()[screen].clone());
-        // Its screen and its key stand at the right.
+        // Its screen and its key are shown at the right.
         let words: Vec<&str> = selected.split_whitespace().collect();
         let is_it = words.join(" ").to_lowercase().contains(&format!("{of} {} │", binding.label).to_lowercase());
         if is_it && found.contains(&binding.help[..binding.help.len().min(40)]) {
@@ -111,7 +112,7 @@ fn what_can_not_be_done_says_why_and_is_not_done() {
     assert!(!shown(&mut app, 120, 40).contains("╭─ find"));
 }
 
-/// What Enter asks for after this was typed into the palette.
+/// The effects of Enter after this text was typed into the palette.
 fn entered(state: &Picture, text: &str) -> (Vec<Effect>, String) {
     let mut app = on_screen(0, state);
     settled(&mut app, key(KeyCode::Char('p'), KeyModifiers::CONTROL));
@@ -198,7 +199,7 @@ fn help_opens_at_the_keys_of_its_screen_and_on_the_lab_at_those_of_a_run() {
             let mut app = on_screen(screen, &lab_states::running());
             typed_in(&mut app, "?");
             let help = shown(&mut app, width, height);
-            // On the Lab somebody new finds first how to stop, go on and look back.
+            // On the Lab, a newcomer finds first how to stop, go on and look back.
             if screen == 0 {
                 assert!(
                     help.contains("pause at the next op") && help.contains("back one op"),

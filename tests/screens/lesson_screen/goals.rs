@@ -1,4 +1,4 @@
-//! What a learner does with their own hands: goals, hints, looking back, going on where they left, the next lesson.
+//! What a learner does without guidance: goals, hints, looking back, resuming, the next lesson.
 
 use std::sync::Arc;
 
@@ -84,7 +84,7 @@ fn a_goal_is_reached_by_the_learners_own_switches_and_by_no_other() {
     assert!(!screen.contains("by hand"), "what a goal asks for spoils nothing:\n{screen}");
 }
 
-/// A value that is written in a line is as allowed as a key.
+/// A value that is typed in a line is allowed as much as a key.
 #[test]
 fn a_switch_that_is_written_counts_for_a_goal_as_one_that_is_flipped() {
     let mut taken = taken();
@@ -143,7 +143,7 @@ fn a_lesson_goes_on_where_it_was_left_and_the_next_one_by_a_key() {
     assert!(screen.contains("2 of 2 points"), "{screen}");
     taken.press(KeyCode::Enter);
     taken.wait_for(" next: ");
-    // Even from the lab, which the last page made way for.
+    // Even from the lab, which had replaced the last page.
     taken.press(KeyCode::Char('~'));
     taken.wait_for("the lesson is over");
     taken.press(KeyCode::Enter);

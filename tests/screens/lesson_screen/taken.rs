@@ -1,4 +1,4 @@
-//! Somebody who takes a lesson on the screen: the app, and a lab on a thread of its own.
+//! A learner who takes a lesson on the screen: the app, and a lab on a thread of its own.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use vramlab::workload;
 
 use crate::patience;
 
-/// What a lesson runs, as fast as this machine can.
+/// The runs of a lesson, as fast as this machine can.
 pub fn runs(lesson: &Lesson) -> LessonRuns {
     let (catalog, cards) = (workload::Catalog::with_user_workloads(None), CardCatalog::with_user_cards(None));
     lesson.runs(&catalog, &cards, None).unwrap_or_else(|error| panic!("{}: {error}", lesson.name))
@@ -27,7 +27,7 @@ fn text(buf: &Buffer, row: Rect) -> String {
     row.columns().map(|cell| buf[(cell.x, cell.y)].symbol().to_owned()).collect()
 }
 
-/// Somebody who takes the lesson.
+/// A learner who takes the lesson.
 pub struct Taken {
     source: Source,
     pub app: App,
@@ -53,7 +53,7 @@ impl Taken {
         Self::resuming(lesson, runs, size, Default::default(), Vec::new())
     }
 
-    /// The same for somebody who was here before.
+    /// The same for a learner who was here before.
     pub fn resuming(
         lesson: Arc<Lesson>,
         runs: LessonRuns,
@@ -78,7 +78,7 @@ impl Taken {
         }
     }
 
-    /// Shows the app what the lab has come to.
+    /// Shows the lab's current state to the app.
     pub fn look(&mut self) {
         self.now += Duration::from_millis(10);
         self.tell(Message::Clock(self.now));
@@ -86,13 +86,13 @@ impl Taken {
         self.tell(Message::Picture(picture));
     }
 
-    /// What the screen shows a moment later.
+    /// The screen's text a moment later.
     pub fn screen(&mut self) -> String {
         let buf = self.drawn();
         buf.area.rows().map(|row| text(&buf, row)).collect::<Vec<_>>().join("\n")
     }
 
-    /// How the last letter of `wanted` looks, where it is on the screen.
+    /// The style of the last letter of `wanted`, if it is on the screen.
     pub fn style_of(&mut self, wanted: &str) -> Option<Style> {
         let buf = self.drawn();
         let at = |row: Rect| {
@@ -115,7 +115,7 @@ impl Taken {
         self.wait(text, |_, screen| screen.contains(text))
     }
 
-    /// Looks until the app and its screen are so.
+    /// Looks until a condition on the app and its screen is true.
     pub fn wait(&mut self, what: &str, holds: impl Fn(&App, &str) -> bool) -> String {
         let last = Cell::default();
         let found = || {

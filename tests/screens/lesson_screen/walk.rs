@@ -1,5 +1,6 @@
-//! Every lesson is taken on the screen, with labs and screens of several speeds, and comes to what it comes to without one. Of a part of
-//! all cases ([`Thoroughness`]) a lesson has one of the speeds, the next lesson another.
+//! Takes every lesson on the screen, with labs and screens of several speeds: the result is the same as without a
+//! screen. If only a part of all cases runs ([`Thoroughness`]), a lesson has one of the speeds, and the next lesson
+//! another.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -15,7 +16,7 @@ use vramlab::session::Speed;
 use super::taken::{Taken, runs};
 use crate::thoroughness::Thoroughness;
 
-/// How fast the lab runs, and how long the screen takes for each picture.
+/// The speed of the lab, and how long the screen takes for each picture.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     lab: Speed,
@@ -29,13 +30,13 @@ const PACES: [Pace; 3] = [
     Pace { lab: Speed::Watchable, screen: Duration::from_millis(60) },
 ];
 
-/// Lessons that are taken side by side.
+/// The number of lessons that are taken at the same time.
 const AT_ONCE: usize = 10;
 
-/// A lesson that goes on for so long hangs.
+/// A lesson that takes this long hangs.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// Takes a lesson to its end on the screen; questions are answered as `right` says, by their keys.
+/// Takes a lesson to its end on the screen; `right` has the answers, which are given by their keys.
 fn take(lesson: &Arc<Lesson>, pace: Pace, right: &[Option<Answer>]) -> Result<Course, String> {
     let mut taken = Taken::of(Arc::clone(lesson), runs(lesson).paced(pace.lab), (120, 40));
     let begun = Instant::now();
@@ -46,7 +47,7 @@ fn take(lesson: &Arc<Lesson>, pace: Pace, right: &[Option<Answer>]) -> Result<Co
         match course.stage() {
             CourseStage::Over => return Ok(course.clone()),
             CourseStage::Asking => answer(&mut taken, right[place]),
-            // The way that the lesson itself would go.
+            // The lesson's own solution.
             CourseStage::Acting => taken.pass(),
             CourseStage::Introduction | CourseStage::Explained => {
                 taken.press(KeyCode::Enter);
@@ -76,13 +77,13 @@ fn answer(taken: &mut Taken, right: Option<Answer>) {
         _ => return taken.pass(),
     }
     let place = taken.app.course().unwrap().place();
-    // Where the text is longer than its pane, Enter reads on first.
+    // If the text is longer than its pane, Enter reads on first.
     while taken.app.course().is_some_and(|course| course.place() == place && course.stage() == CourseStage::Asking) {
         taken.press(KeyCode::Enter);
     }
 }
 
-/// What is different.
+/// The differences between both.
 fn differences(lesson: &Lesson, pace: Pace, on_screen: &Course, without: &Course) -> Vec<String> {
     let steps = lesson.steps.iter().zip(on_screen.all_told()).zip(without.all_told());
     let told = |told: &StepText| StepText { answer: None, worth: None, ..told.clone() };
@@ -121,7 +122,7 @@ fn every_lesson_comes_to_the_same_on_the_screen_however_fast_the_lab_is() {
     let only = std::env::var("ONLY_LESSON").ok();
     let lessons = lessons.into_iter().filter(|lesson| only.as_ref().is_none_or(|only| *only == lesson.name));
     let lessons: Vec<_> = lessons.map(|lesson| (Arc::new(lesson), OnceLock::<Course>::new())).collect();
-    // The pace that takes longest comes first, so that none is left at the end for a single thread.
+    // The slowest pace comes first, so that none is left at the end for a single thread.
     let thoroughness = Thoroughness::asked();
     let walks = PACES.iter().enumerate().rev().flat_map(|(at, &pace)| {
         let first = lessons.iter().skip(thoroughness.of(at, 0));

@@ -1,4 +1,4 @@
-//! Ghosts: the same run under other settings, beside it.
+//! Ghosts: the same run under other settings.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn ghost(conf: &str) -> Request {
     Request::Ghost(Some(Arc::new(Conditions::parse(conf, None).unwrap())))
 }
 
-/// It is where the run is.
+/// Whether the ghost is where the run is.
 fn followed(picture: &Arc<Picture>) -> bool {
     picture.ghost.as_ref().is_some_and(|ghost| ghost.catching_up.is_none() && ghost.step.is_some())
 }
@@ -77,7 +77,7 @@ fn a_ghost_of_pytorchs_own_history_comes_to_pytorchs_figures() {
     assert!(held(&read).iter().all(|(ghost, run)| ghost == run), "{:?}", held(&read));
 }
 
-/// What lies where, without what each is called: addresses are a driver's own.
+/// What lies where, without addresses, which are a driver's own.
 fn laid_out(segments: &[vramlab::model::SegmentView]) -> Vec<(Bytes, Vec<vramlab::model::BlockView>)> {
     let mut all: Vec<_> = segments.iter().map(|segment| (segment.size, segment.blocks.to_vec())).collect();
     all.sort_by_key(|(size, blocks)| (*size, blocks.first().map(|block| block.born)));
@@ -139,7 +139,7 @@ fn a_ghost_of_a_history_that_begins_late_comes_to_what_whatif_does() {
             assert_eq!(figures.reserved, predicted.reserved, "{what}");
             assert_eq!(figures.peak_allocated, predicted.peak_allocated, "{what}");
             assert_eq!(figures.segments_allocated, predicted.segments_allocated, "{what}");
-            // Its memory stands where the run's is shown: at the end it comes to the figures.
+            // Its memory is shown where the run's is: at the end it has the final figures.
             front.ask(Request::Move(Move::To(read.extent.end)));
             let end = front.wait("the end", |picture| {
                 !picture.is_now() && picture.ghost.as_ref().is_some_and(|ghost| ghost.occupancy.is_some())

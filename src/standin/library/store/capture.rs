@@ -1,13 +1,13 @@
-//! What a stream records.
+//! The capture of a stream.
 
-/// What is recorded, by number.
+/// A capture, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capture {
     /// Its number.
     pub number: u64,
-    /// The graph under way.
+    /// The graph that it makes.
     pub graph: u64,
-    /// Launches of the process before it began.
+    /// The process's launches before the capture began.
     pub launches: u64,
     /// The stream on which it began.
     pub origin: u64,

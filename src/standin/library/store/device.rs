@@ -1,4 +1,4 @@
-//! The devices that a program sees, and which one each of its threads uses.
+//! The devices that a program sees, and the current device of each thread.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -12,13 +12,13 @@ use crate::report;
 /// One device of this process.
 #[derive(Debug)]
 pub struct Device {
-    /// Its addresses.
+    /// Its address space.
     pub space: Space,
-    /// What cudaMalloc handed out: bytes by address.
+    /// Segments of cudaMalloc: bytes by address.
     pub segments: BTreeMap<u64, u64>,
-    /// Bytes taken of it, what the context holds included.
+    /// Used bytes, with those of the context.
     pub used: u64,
-    /// Kernels that were launched, up to [`Self::LOADS_MORE`].
+    /// Number of launched kernels, counted up to [`Self::LOADS_MORE`].
     pub launches: u64,
 }
 
@@ -26,17 +26,17 @@ thread_local! {
     static CURRENT: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The device that this thread uses.
+/// The current device of this thread.
 pub fn current() -> usize {
     CURRENT.with(Cell::get)
 }
 
-/// Has this thread use another one.
+/// Sets the current device of this thread.
 pub fn use_device(device: usize) {
     CURRENT.with(|current| current.set(device));
 }
 
-/// The places of the visible devices in the machine, in the program's order.
+/// The indices in the machine of the visible devices, in the program's order.
 pub fn visible() -> &'static [usize] {
     static VISIBLE: OnceLock<Vec<usize>> = OnceLock::new();
     VISIBLE.get_or_init(|| {
@@ -48,7 +48,7 @@ pub fn visible() -> &'static [usize] {
     })
 }
 
-/// The devices that `CUDA_VISIBLE_DEVICES` names: up to the first name that is none, as NVIDIA documents it.
+/// The devices that `CUDA_VISIBLE_DEVICES` names, up to the first invalid name, as NVIDIA documents it.
 fn chosen(list: &str, devices: usize) -> Vec<usize> {
     let mut chosen = Vec::new();
     for name in list.split(',').map(str::trim) {
@@ -61,31 +61,31 @@ fn chosen(list: &str, devices: usize) -> Vec<usize> {
     chosen
 }
 
-/// How many devices the program sees.
+/// Number of devices that the program sees.
 pub fn count() -> usize {
     visible().len()
 }
 
-/// The place in the machine of a device that the program sees.
+/// The index in the machine of a device that the program sees.
 pub fn place(device: usize) -> usize {
     visible().get(device).copied().unwrap_or(device)
 }
 
-/// The 16 bytes by which a device is known.
+/// The UUID of a device, as 16 bytes.
 pub fn uuid(place: usize) -> [u8; 16] {
     let mut bytes = *b"vramlab stand-in";
     bytes[15] = place as u8;
     bytes
 }
 
-/// The same as NVML writes it.
+/// The UUID in NVML's spelling.
 pub fn uuid_text(place: usize) -> String {
     let hex: String = uuid(place).iter().map(|byte| format!("{byte:02x}")).collect();
     let (a, b, c, d, e) = (&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]);
     format!("GPU-{a}-{b}-{c}-{d}-{e}")
 }
 
-/// The number of a device, where there is one of it.
+/// The device with this number, if it exists.
 pub fn checked(device: i32) -> Result<usize, Code> {
     let device = usize::try_from(device).map_err(|_| INVALID_DEVICE)?;
     match count() {
@@ -96,12 +96,14 @@ pub fn checked(device: i32) -> Result<usize, Code> {
 }
 
 impl Device {
-    /// The launch at which the driver loads what kernels need. At the first one it does not: a recorded GPT has a segment in between.
+    /// The launch at which the driver loads what kernels need. It is not the first: a recorded GPT takes a segment in
+    /// between.
     const LOADS: u64 = 2;
-    /// The launch by which it has loaded more: behind the 20th, where that GPT has another, and before a model's weights are set.
+    /// The launch by which the driver has loaded more: after the 20th, where that GPT takes another segment, and before
+    /// a model's weights are set.
     pub const LOADS_MORE: u64 = 24;
 
-    /// So many kernels are launched.
+    /// Notes launched kernels.
     pub fn launched(&mut self, count: u64) {
         let before = self.launches;
         self.launches = before.saturating_add(count).min(Self::LOADS_MORE);
@@ -115,7 +117,7 @@ impl Device {
         }
     }
 
-    /// Takes memory of the card.
+    /// Takes memory from the card.
     pub fn take(&mut self, bytes: u64) -> Result<(), Code> {
         let memory = Card::get().ok_or(NO_DEVICE)?.memory;
         let used = self.used.checked_add(bytes).filter(|used| *used <= memory).ok_or(OUT_OF_MEMORY)?;

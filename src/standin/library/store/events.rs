@@ -11,17 +11,18 @@ const FIRST: u64 = 0x5300_0000_0000;
 /// One event.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Event {
-    /// When it was recorded; never yet where there is none.
+    /// When it was recorded; `None` if it never was.
     pub at: Option<HostInstant>,
-    /// When its stream is done with what lay before it, by the devices' clock.
+    /// When its stream finishes the work before it, by the devices' clock.
     pub done: u64,
-    /// A thread that launches nothing found it not reached: when that was, and how far the host was.
+    /// Set when a thread that launches nothing found the event not reached: the time of that query, and the host's time
+    /// then.
     pub looked: Option<(Instant, u64)>,
-    /// What its stream recorded then.
+    /// The capture of its stream when it was recorded.
     pub capture: Option<Capture>,
 }
 
-/// The events that a program has.
+/// The program's events.
 #[derive(Debug, Default)]
 pub struct Events {
     made: BTreeMap<u64, Event>,
@@ -29,7 +30,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// Makes one.
+    /// Makes an event.
     pub fn make(&mut self) -> u64 {
         self.count += 1;
         let handle = FIRST + self.count * 256;
@@ -37,24 +38,24 @@ impl Events {
         handle
     }
 
-    /// The event of a handle.
+    /// The event with this handle.
     pub fn get(&self, handle: u64) -> Option<Event> {
         self.made.get(&handle).copied()
     }
 
-    /// Puts another in its place; false where there is none.
+    /// Replaces an event; false if it does not exist.
     pub fn set(&mut self, handle: u64, event: Event) -> bool {
         self.made.get_mut(&handle).map(|known| *known = event).is_some()
     }
 
-    /// An event is not reached before this.
+    /// An event is not reached before this time.
     pub fn hold(&mut self, handle: u64, until: u64) {
         if let Some(event) = self.made.get_mut(&handle) {
             event.done = event.done.max(until);
         }
     }
 
-    /// Takes one away; false where there is none.
+    /// Removes an event; false if it does not exist.
     pub fn remove(&mut self, handle: u64) -> bool {
         self.made.remove(&handle).is_some()
     }

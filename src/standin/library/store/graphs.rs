@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-/// Handles of graphs and of what is made of them.
+/// The first handle of graphs and of executable graphs.
 const FIRST: u64 = 0x5200_0000_0000;
 
-/// What was recorded or made of it.
+/// Captured graphs, and executable graphs made from them.
 #[derive(Debug, Default)]
 pub struct Graphs {
-    /// Launches by handle, of graphs and executable ones.
+    /// The number of launches by handle.
     known: BTreeMap<u64, u64>,
     count: u64,
 }
@@ -22,17 +22,17 @@ impl Graphs {
         handle
     }
 
-    /// The launches that a graph stands for.
+    /// The number of a graph's launches.
     pub fn launches(&self, graph: u64) -> Option<u64> {
         self.known.get(&graph).copied()
     }
 
-    /// Takes one away; false where there is none.
+    /// Removes a graph; false if it does not exist.
     pub fn remove(&mut self, graph: u64) -> bool {
         self.known.remove(&graph).is_some()
     }
 
-    /// So many launches were recorded.
+    /// Adds launches that were captured.
     pub fn recorded(&mut self, graph: u64, launches: u64) {
         self.known.insert(graph, launches);
     }

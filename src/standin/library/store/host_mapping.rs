@@ -1,28 +1,28 @@
-//! Host memory that the devices know of: page-locked and managed.
+//! Host memory that the devices can access: page-locked and managed.
 
 use std::collections::BTreeMap;
 
-/// Where such memory comes from.
+/// The origin of such memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MappingOrigin {
-    /// It was made here, page-locked.
+    /// It was allocated here, page-locked.
     Made,
-    /// The program had it and registered it.
+    /// The program allocated it and registered it here.
     Registered,
-    /// It was made here for both sides.
+    /// It was allocated here as managed memory.
     Managed,
 }
 
-/// One piece of it.
+/// A range of such memory.
 #[derive(Clone, Copy, Debug)]
 pub struct HostMapping {
     /// Bytes.
     pub size: u64,
-    /// Where it comes from.
+    /// Its origin.
     pub origin: MappingOrigin,
 }
 
-/// All of it, by address.
+/// All ranges, by address.
 #[derive(Debug, Default)]
 pub struct HostMappings {
     pieces: BTreeMap<u64, HostMapping>,
@@ -30,26 +30,26 @@ pub struct HostMappings {
 }
 
 impl HostMappings {
-    /// Adds a piece.
+    /// Adds a range.
     pub fn add(&mut self, address: u64, size: u64, origin: MappingOrigin) {
         self.bytes += size;
         self.pieces.insert(address, HostMapping { size, origin });
     }
 
-    /// Takes away the piece that begins here.
+    /// Removes the range that begins at this address.
     pub fn remove(&mut self, address: u64) -> Option<HostMapping> {
         let piece = self.pieces.remove(&address)?;
         self.bytes -= piece.size;
         Some(piece)
     }
 
-    /// The piece that holds an address, with its begin.
+    /// The range that contains an address, with its start.
     pub fn of(&self, address: u64) -> Option<(u64, HostMapping)> {
         let (&start, &piece) = self.pieces.range(..=address).next_back()?;
         (address - start < piece.size).then_some((start, piece))
     }
 
-    /// All bytes of it.
+    /// The bytes of all ranges.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

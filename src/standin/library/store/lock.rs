@@ -1,5 +1,5 @@
-//! The lock around what a process has, also while the process forks: a child finds everything as it was, and no lock that a thread
-//! holds which is gone.
+//! The lock around a process's state. It also holds while the process forks: the child finds the state unchanged, and
+//! no lock that is held by a thread which the child doesn't have.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -10,7 +10,7 @@ use crate::{report, system};
 
 static STATE: Mutex<Option<State>> = Mutex::new(None);
 
-/// What the process has; no other thread changes it meanwhile.
+/// Access to the process's state; no other thread can change it meanwhile.
 pub struct StateGuard(MutexGuard<'static, Option<State>>);
 
 impl Deref for StateGuard {
@@ -30,7 +30,7 @@ impl DerefMut for StateGuard {
     }
 }
 
-/// Waits for it.
+/// Waits for the lock.
 pub fn lock() -> StateGuard {
     let mut guard = wait();
     guard.get_or_insert_with(State::default);
@@ -41,8 +41,8 @@ fn wait() -> MutexGuard<'static, Option<State>> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs when the library is loaded, while there is one thread. Where the first call of a program registered this, a fork that was
-/// under way then left its child a lock that is never released.
+/// Runs when the library is loaded, while there is only one thread. If the program's first call registered this
+/// instead, a fork at the same time could leave the child with a lock that is never released.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = at_load;
@@ -51,7 +51,7 @@ extern "C" fn at_load() {
     system::around_forks(before, after, in_child);
 }
 
-/// The lock while the process forks.
+/// Holds the lock while the process forks.
 struct ForkLock(UnsafeCell<Option<MutexGuard<'static, Option<State>>>>);
 
 // SAFETY: only the thread that forks uses it, while it holds the lock.

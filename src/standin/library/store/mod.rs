@@ -1,4 +1,4 @@
-//! What a process has on its devices, behind one lock.
+//! The state of a process and its devices, behind one lock.
 
 mod capture;
 mod clock;

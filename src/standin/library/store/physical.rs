@@ -1,31 +1,31 @@
-//! Memory that is made apart from its addresses.
+//! Physical memory, which is allocated separately from its addresses.
 
 use std::collections::BTreeMap;
 
 const FIRST: u64 = 0x5400_0000_0000;
-/// Memory by handle, and where it is mapped.
+/// Physical memory by handle, and where it is mapped.
 #[derive(Debug, Default)]
 pub struct Physical {
-    /// Memory by handle.
+    /// Blocks by handle.
     pub made: BTreeMap<u64, PhysicalBlock>,
-    /// By address: bytes and handle.
+    /// Mappings by address: bytes and handle.
     pub mapped: BTreeMap<u64, (u64, u64)>,
     count: u64,
 }
 
-/// A piece of memory.
+/// A block of physical memory.
 #[derive(Clone, Copy, Debug)]
 pub struct PhysicalBlock {
     /// Bytes.
     pub size: u64,
-    /// Of which device.
+    /// Its device.
     pub device: usize,
-    /// The program's own hold on it, and every mapping.
+    /// Number of references: the program's own, and one for every mapping.
     pub holds: u32,
 }
 
 impl Physical {
-    /// Keeps a piece; its handle.
+    /// Adds a block, and returns its handle.
     pub fn add(&mut self, made: PhysicalBlock) -> u64 {
         self.count += 1;
         let handle = FIRST + self.count * 256;
@@ -33,7 +33,7 @@ impl Physical {
         handle
     }
 
-    /// What is mapped at an address: begin and bytes.
+    /// The mapping at an address: start and bytes.
     pub fn mapped_at(&self, address: u64) -> Option<(u64, u64)> {
         let (&start, &(size, _)) = self.mapped.range(..=address).next_back()?;
         (address - start < size).then_some((start, size))

@@ -1,4 +1,4 @@
-//! What is known of the bytes on the devices: what came from the host, until a kernel may have overwritten it.
+//! The known bytes of the devices: values that came from the host, until a kernel may have overwritten them.
 //!
 //! No kernel computes anything, so every other byte is unknown and reads as zero.
 
@@ -7,39 +7,40 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{launches, report};
 
-/// Larger copies are a model's or a batch's: no program reads them back to decide something.
+/// The largest copy that is remembered, in bytes. Larger ones are a model's or a batch's, and no program reads them
+/// back to make a decision.
 const LARGEST: usize = 64 << 10;
-/// So many pieces are known at once.
+/// The most pieces that are known at once.
 const MOST: usize = 4096;
 
-/// Something is known: a launch then has to look.
+/// Whether any byte is known: then a launch has to look.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-/// Bytes by address.
+/// Known bytes by address.
 #[derive(Debug, Default)]
 pub struct Shadow {
     pieces: BTreeMap<u64, Vec<u8>>,
-    /// What other ranks will say, by address.
+    /// Ranges whose values other ranks will send, by address.
     awaited: BTreeMap<u64, RemoteBytes>,
 }
 
-/// Bytes that other ranks will say.
+/// A range whose values other ranks will send.
 #[derive(Clone, Copy, Debug)]
 struct RemoteBytes {
     size: u64,
-    /// Under which number it comes.
+    /// The ticket of the result.
     number: u64,
-    /// Where in it these bytes begin: what is copied before it is there is a part of it.
+    /// The offset of this range in the result; a range that is copied before the result arrives is a part of it.
     offset: u64,
 }
 
-/// A kernel is launched: whether it may overwrite something that is known.
+/// Whether a launched kernel may overwrite known bytes.
 pub fn is_touched() -> bool {
     ANY.load(Ordering::Relaxed)
 }
 
 impl Shadow {
-    /// The host copied `bytes` there.
+    /// Notes that the host copied `bytes` to an address.
     pub fn write(&mut self, address: u64, bytes: Vec<u8>) {
         self.forget(address, bytes.len() as u64);
         if bytes.len() <= LARGEST && self.pieces.len() < MOST {
@@ -48,7 +49,7 @@ impl Shadow {
         }
     }
 
-    /// What is known of `size` bytes goes from one place to another.
+    /// Copies the known values of `size` bytes to another address.
     pub fn carry(&mut self, to: u64, from: u64, size: u64) {
         let known: Vec<_> = self
             .known(from, size)
@@ -66,14 +67,14 @@ impl Shadow {
         known.into_iter().for_each(|(at, bytes)| self.write(at, bytes));
     }
 
-    /// Nothing is known any more of what a kernel may have written.
+    /// Forgets everything that a kernel may have overwritten.
     pub fn launched(&mut self) {
         self.pieces.clear();
         self.awaited.clear();
         ANY.store(false, Ordering::Relaxed);
     }
 
-    /// Nothing is known any more of `size` bytes.
+    /// Forgets the values of `size` bytes.
     pub fn forget(&mut self, address: u64, size: u64) {
         if !self.awaited.is_empty() {
             let gone: Vec<u64> = self.awaited_in(address, size).collect();
@@ -88,7 +89,7 @@ impl Shadow {
         gone.iter().for_each(|at| drop(self.pieces.remove(at)));
     }
 
-    /// Other ranks will say what is in `size` bytes, unless something is written there before.
+    /// Notes that other ranks will send the values of `size` bytes, unless something is written there before.
     pub fn await_others(&mut self, address: u64, size: u64, number: u64) {
         self.forget(address, size);
         self.await_part(address, RemoteBytes { size, number, offset: 0 });
@@ -101,7 +102,7 @@ impl Shadow {
         }
     }
 
-    /// They said it: pieces, by their offset.
+    /// Stores the values that other ranks sent: pieces, by their offset.
     pub fn arrived(&mut self, number: u64, pieces: &[(u64, Vec<u8>)]) {
         let is_meant = |(_, part): &(&u64, &RemoteBytes)| part.number == number;
         let places: Vec<(u64, RemoteBytes)> =
@@ -121,7 +122,7 @@ impl Shadow {
         }
     }
 
-    /// Whether other ranks will say something of a range.
+    /// Whether other ranks will send values of a range.
     pub fn is_awaited(&self, address: u64, size: u64) -> bool {
         self.awaited_in(address, size).next().is_some()
     }
@@ -131,7 +132,7 @@ impl Shadow {
         self.awaited.range(..address.saturating_add(size)).filter(touching).map(|(at, _)| *at)
     }
 
-    /// What is known of a range: pieces, by their offset.
+    /// The known values of a range: pieces, by their offset.
     pub fn pieces(&self, address: u64, size: u64) -> Vec<(u64, Vec<u8>)> {
         let end = address.saturating_add(size);
         let clipped = |(at, bytes): (u64, &[u8])| {
@@ -143,7 +144,7 @@ impl Shadow {
         self.known(address, size).map(clipped).collect()
     }
 
-    /// The pieces that touch a range.
+    /// The known pieces that overlap a range.
     fn known(&self, address: u64, size: u64) -> impl Iterator<Item = (u64, &[u8])> {
         let first = address.saturating_sub(LARGEST as u64);
         self.pieces
@@ -152,7 +153,7 @@ impl Shadow {
             .map(|(at, bytes)| (*at, &**bytes))
     }
 
-    /// The program reads `size` bytes: each known piece, with its place among them.
+    /// The program reads `size` bytes: calls `take` for each known piece, with its offset.
     pub fn read(&self, address: u64, size: u64, mut take: impl FnMut(u64, &[u8])) {
         let mut found = 0;
         for (at, bytes) in self.known(address, size) {
@@ -164,7 +165,7 @@ impl Shadow {
             }
         }
         if found < size {
-            // A flag behind a kernel that asks whether all hold: nothing is there that speaks against it.
+            // A flag after a kernel that tests whether all elements are true: nothing here contradicts it.
             if size == 1 && launches::last_asks_for_all() {
                 take(0, &[1]);
                 report::ruled_read();

@@ -1,4 +1,4 @@
-//! What a process has on its devices.
+//! The state of a process and its devices.
 
 use std::collections::BTreeMap;
 
@@ -17,28 +17,28 @@ use crate::codes::{Code, INVALID_DEVICE, NO_DEVICE, OUT_OF_MEMORY};
 use crate::costs;
 use crate::placement::DeviceLibrary;
 
-/// All of it.
+/// All of the state.
 #[derive(Debug, Default)]
 pub struct State {
     /// The devices that the program sees, by number.
     pub devices: Vec<Device>,
-    /// Reserved ranges of addresses.
+    /// Reserved address ranges.
     pub ranges: Ranges,
-    /// Memory that was made to be mapped.
+    /// Physical memory, to be mapped.
     pub physical: Physical,
-    /// Page-locked host memory.
+    /// Page-locked and managed host memory.
     pub pinned: HostMappings,
     /// Streams.
     pub streams: Streams,
     /// Events.
     pub events: Events,
-    /// When all of them are done.
+    /// When the work of the host and the streams ends.
     pub clock: Clock,
     /// Graphs.
     pub graphs: Graphs,
-    /// What is known of the bytes on the devices.
+    /// The known bytes of the devices.
     pub shadow: Shadow,
-    /// What it shares with other ranks.
+    /// The communicators, which are shared with other ranks.
     pub ranks: Communicators,
 }
 
@@ -51,7 +51,7 @@ impl State {
         }
         while self.devices.len() <= device {
             let space = Space::new(self.devices.len()).ok_or(OUT_OF_MEMORY)?;
-            // A context takes memory where it is made alone: see `begin`.
+            // A context takes memory when it is created: see `begin`.
             self.devices.push(Device { space, segments: BTreeMap::new(), used: 0, launches: 0 });
         }
         let found = self.devices.get_mut(device).ok_or(INVALID_DEVICE)?;
@@ -61,7 +61,7 @@ impl State {
         Ok(found)
     }
 
-    /// The device of a stream, and a handle by which its work is told from others': the default stream goes by several names.
+    /// The device of a stream, and a handle that identifies its work: the default stream has several names.
     pub fn queue(&self, stream: u64) -> (usize, u64) {
         match self.streams.get(stream) {
             Some(known) if stream >= COMMON => (known.device, stream),
@@ -69,24 +69,24 @@ impl State {
         }
     }
 
-    /// Work that takes `time` is put on a stream, or recorded for later.
+    /// Puts work that takes `time` on a stream, or captures it.
     pub fn put_on(&mut self, stream: u64, time: u64) {
         let (device, queue) = self.queue(stream);
         let is_captured = queue != 0 && self.streams.get(queue).is_some_and(|known| known.capture.is_some());
         self.clock.launch(device, queue, costs::enqueue(), if is_captured { 0 } else { time });
     }
 
-    /// Takes what other ranks said.
+    /// Reads what other ranks have sent.
     pub fn poll_ranks(&mut self) {
         self.ranks.poll(&mut self.shadow, &mut self.clock, &mut self.events);
     }
 
-    /// The device that this thread uses.
+    /// The current device of this thread.
     pub fn current(&mut self) -> Result<&mut Device, Code> {
         self.device(device::current())
     }
 
-    /// The program begins to use a library on the device of this thread.
+    /// Notes that the program begins to use a library on this thread's device.
     pub fn begin(&mut self, library: DeviceLibrary) {
         // A program without a device gets its error elsewhere.
         if let Ok(device) = self.current() {
@@ -94,7 +94,7 @@ impl State {
         }
     }
 
-    /// A communicator takes what NCCL takes of its device, if it is the first there.
+    /// Takes NCCL's memory on a communicator's device, if the communicator is the first there.
     pub fn take_for_ranks(&mut self, handle: u64) -> Result<(), Code> {
         let Some(communicator) = self.ranks.get(handle) else { return Ok(()) };
         let number = communicator.device;
@@ -109,10 +109,10 @@ impl State {
         Ok(())
     }
 
-    /// A communicator is no more.
+    /// Removes a communicator.
     pub fn leave_ranks(&mut self, handle: u64) -> bool {
         let Some(communicator) = self.ranks.remove(handle) else { return false };
-        // What was put on its streams is over.
+        // The work on its streams is finished.
         let end = self.clock.end_of_device(communicator.device);
         self.clock.wait(end);
         self.ranks.all_are_seen();
@@ -129,7 +129,7 @@ impl State {
         self.devices.get(device).is_some_and(|known| known.used > 0)
     }
 
-    /// The device on which an address lies.
+    /// The device that contains an address.
     pub fn device_of(&self, address: u64) -> Option<usize> {
         let in_segments = self.devices.iter().position(|known| known.space.range.contains(&address));
         in_segments.or_else(|| self.ranges.of(address).map(|(_, reserved)| reserved.device))

@@ -5,25 +5,25 @@ use std::collections::BTreeMap;
 use super::capture::Capture;
 use super::device;
 
-/// Handles below are streams that every device has: the default, the legacy and the thread's own.
+/// Smaller handles are streams that every device has: the default, the legacy and the per-thread stream.
 pub const COMMON: u64 = 16;
-/// Handles of streams look like addresses of the program, which debuggers print.
+/// The first handle of a program's streams. Handles look like addresses of the program, because debuggers print them.
 const FIRST: u64 = 0x5100_0000_0000;
 
-/// One stream.
+/// A stream.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stream {
     /// Its device.
     pub device: usize,
-    /// Lower is more urgent.
+    /// Its priority; lower is more urgent.
     pub priority: i32,
-    /// How it was made.
+    /// The flags with which it was created.
     pub flags: u32,
-    /// What it records.
+    /// Its capture.
     pub capture: Option<Capture>,
 }
 
-/// The streams that a program made.
+/// The streams that a program created.
 #[derive(Debug, Default)]
 pub struct Streams {
     made: BTreeMap<u64, Stream>,
@@ -31,7 +31,7 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// Makes one.
+    /// Creates a stream.
     pub fn make(&mut self, stream: Stream) -> u64 {
         self.count += 1;
         let handle = FIRST + self.count * 256;
@@ -39,7 +39,7 @@ impl Streams {
         handle
     }
 
-    /// The stream of a handle.
+    /// The stream with this handle.
     pub fn get(&self, handle: u64) -> Option<Stream> {
         if handle < COMMON {
             return Some(Stream { device: device::current(), ..Stream::default() });
@@ -47,17 +47,17 @@ impl Streams {
         self.made.get(&handle).copied()
     }
 
-    /// A stream that was made.
+    /// A stream that the program created.
     pub fn made(&mut self, handle: u64) -> Option<&mut Stream> {
         self.made.get_mut(&handle)
     }
 
-    /// Takes one away; false where there is none.
+    /// Removes a stream; false if it does not exist.
     pub fn remove(&mut self, handle: u64) -> bool {
         self.made.remove(&handle).is_some()
     }
 
-    /// The streams that were made.
+    /// All streams that the program created.
     pub fn all(&mut self) -> impl Iterator<Item = &mut Stream> {
         self.made.values_mut()
     }

@@ -1,4 +1,4 @@
-//! The communicators of a process, and which of their calls its streams wait for.
+//! The communicators of a process, and the calls that its streams wait for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,18 +9,19 @@ use crate::store::events::Events;
 use crate::store::shadow::Shadow;
 
 const FIRST: u64 = 0x5900_0000_0000;
-/// The most results that are kept for later questions.
+/// The most results that are kept until they are asked for.
 const KEPT: usize = 4096;
 
-/// So long after a call the program's watchdog sees that it is done: half of the 100 ms between two looks, in nanoseconds.
+/// How long after the end of a call the program's watchdog notices it: half of the 100 ms between two looks, in
+/// nanoseconds.
 const SEEN_AFTER: u64 = 50_000_000;
 
-/// Calls by communicator: the last of each, which stands for all before it.
+/// A point in the calls of each communicator: the number of a call, which includes all calls before it.
 pub type Point = BTreeMap<u64, u64>;
 
 /// The last call of each communicator.
 fn last(waits: &Waits) -> Point {
-    // In the order of their numbers, so that the last one stays.
+    // In the order of their numbers, so that the last call remains.
     waits.keys().copied().collect()
 }
 
@@ -29,23 +30,23 @@ fn last(waits: &Waits) -> Point {
 pub struct Communicators {
     all: BTreeMap<u64, Communicator>,
     count: u64,
-    /// What a stream waits for, by device and handle.
+    /// The calls that a stream waits for, by device and handle.
     streams: BTreeMap<(usize, u64), Waits>,
-    /// What an event waits for.
+    /// The calls that an event waits for.
     events: BTreeMap<u64, Waits>,
-    /// Streams on which a large call lies behind which no event was recorded yet.
+    /// Streams whose last large call is not yet followed by a recorded event.
     large: BTreeSet<(usize, u64)>,
-    /// Events behind large calls that the program's watchdog has not seen yet, and when it will.
+    /// Events after large calls that the program's watchdog has not noticed yet, and when it will.
     unseen: BTreeMap<u64, u64>,
-    /// When it sees the first of them.
+    /// When it notices the first of them.
     due: Option<u64>,
     tickets: u64,
-    /// Results that were asked for, once they are there.
+    /// Results that will be asked for, once they are there.
     kept: BTreeMap<u64, Option<Pieces>>,
 }
 
 impl Communicators {
-    /// Adds one; its handle.
+    /// Adds a communicator, and returns its handle.
     pub fn add(&mut self, communicator: Communicator) -> u64 {
         self.count += 1;
         let handle = FIRST + self.count * 256;
@@ -53,12 +54,12 @@ impl Communicators {
         handle
     }
 
-    /// The communicator of a handle.
+    /// The communicator with this handle.
     pub fn get(&mut self, handle: u64) -> Option<&mut Communicator> {
         self.all.get_mut(&handle)
     }
 
-    /// Takes one away. Calls under way are over.
+    /// Removes a communicator. Its pending calls end.
     pub fn remove(&mut self, handle: u64) -> Option<Communicator> {
         let is_other = |call: &(u64, u64), _: &mut i64| call.0 != handle;
         self.streams.values_mut().chain(self.events.values_mut()).for_each(|waits| waits.retain(is_other));
@@ -68,17 +69,17 @@ impl Communicators {
         self.all.remove(&handle)
     }
 
-    /// Whether NCCL took memory of a device already.
+    /// Whether NCCL has already taken memory of a device.
     pub fn has_taken(&self, device: usize) -> bool {
         self.all.values().any(|known| known.device == device && known.taken > 0)
     }
 
-    /// All that is under way.
+    /// The last pending call of every communicator.
     pub fn all(&self) -> Point {
         self.all.iter().filter_map(|(handle, known)| Some((*handle, known.last()?))).collect()
     }
 
-    /// A number for a result; it is kept where it will be asked for.
+    /// A ticket for a result. `kept` says that the result will be asked for.
     pub fn ticket(&mut self, kept: bool) -> u64 {
         self.tickets += 1;
         if kept {
@@ -90,7 +91,7 @@ impl Communicators {
         self.tickets
     }
 
-    /// The result of a number, if it is there yet. What was given up is nothing known.
+    /// The result with this ticket, if it is there yet. The result of a call that was given up is empty.
     pub fn result(&mut self, ticket: u64) -> Option<Pieces> {
         match self.kept.get(&ticket) {
             Some(None) => None,
@@ -99,7 +100,7 @@ impl Communicators {
         }
     }
 
-    /// Takes what came in on all communicators. A call that is done says when to what waits for it.
+    /// Reads what other ranks have sent on all communicators. When a call ends, whatever waits for it learns the time.
     pub fn poll(&mut self, shadow: &mut Shadow, clock: &mut Clock, events: &mut Events) {
         loop {
             let mut done = Vec::new();
@@ -145,23 +146,23 @@ impl Communicators {
         point.iter().all(|(handle, call)| self.all.get(handle).is_none_or(|known| known.is_done(*call)))
     }
 
-    /// All that is under way on a device.
+    /// The last pending call of every communicator of a device.
     pub fn of_device(&self, device: usize) -> Point {
         let of = self.all.iter().filter(|(_, known)| known.device == device);
         of.filter_map(|(handle, known)| Some((*handle, known.last()?))).collect()
     }
 
-    /// What a stream waits for.
+    /// The calls that a stream waits for.
     pub fn of_stream(&self, device: usize, stream: u64) -> Point {
         self.streams.get(&(device, stream)).map(last).unwrap_or_default()
     }
 
-    /// What an event waits for.
+    /// The calls that an event waits for.
     pub fn of_event(&self, event: u64) -> Point {
         self.events.get(&event).map(last).unwrap_or_default()
     }
 
-    /// A call was put on a stream, as the last thing so far, which takes so long; whether it was about much.
+    /// Notes that a call was put at the end of a stream, with its time; `large` says that it moves many bytes.
     pub fn put_on(&mut self, queue: (usize, u64), (handle, call): (u64, u64), takes: u64, large: bool, clock: &Clock) {
         if large {
             self.large.insert(queue);
@@ -180,7 +181,7 @@ impl Communicators {
         }
     }
 
-    /// An event is recorded on a stream.
+    /// Notes that an event was recorded on a stream.
     pub fn record(&mut self, event: u64, device: usize, stream: u64, clock: &Clock) {
         self.saw(event);
         if self.large.remove(&(device, stream)) {
@@ -197,7 +198,7 @@ impl Communicators {
         }
     }
 
-    /// A stream waits for an event.
+    /// Notes that a stream waits for an event.
     pub fn wait(&mut self, device: usize, stream: u64, event: u64, clock: &Clock) {
         let Some(of_event) = self.events.get(&event) else { return };
         let work = clock.work_of(device, stream) as i64;
@@ -208,36 +209,36 @@ impl Communicators {
         }
     }
 
-    /// An event is no more.
+    /// Forgets a destroyed event.
     pub fn forget_event(&mut self, event: u64) {
         self.events.remove(&event);
         self.saw(event);
     }
 
-    /// The watchdog asked about an event, and the answer was that it is reached.
+    /// Notes that the watchdog was told that an event is reached.
     pub fn saw(&mut self, event: u64) {
         if self.unseen.remove(&event).is_some() {
             self.due = self.unseen.values().min().copied();
         }
     }
 
-    /// Nothing is under way any more.
+    /// Nothing is pending any more.
     pub fn all_are_seen(&mut self) {
         self.unseen.clear();
         self.due = None;
     }
 
-    /// When the program's watchdog sees that the call before an event is done, where it is a large one.
+    /// When the program's watchdog notices the end of the call before an event, if that call is large.
     pub fn is_seen_at(&self, event: u64) -> Option<u64> {
         self.unseen.get(&event).copied()
     }
 
-    /// Whether it has seen one by now that it did not ask about.
+    /// Whether by now there is a call that the watchdog would have noticed, but has not asked about.
     pub fn is_one_due(&self, now: u64) -> bool {
         self.due.is_some_and(|due| due <= now)
     }
 
-    /// A stream is no more.
+    /// Forgets a destroyed stream.
     pub fn forget_stream(&mut self, stream: u64) {
         self.streams.retain(|(_, handle), _| *handle != stream);
     }

@@ -1,8 +1,8 @@
-//! Sums, products and the like of what is known on all ranks.
+//! Reductions (sums, products and others) of values that are known on all ranks.
 
 use super::pieces::Pieces;
 
-/// What a reduction does, and to which numbers.
+/// The operation of a reduction, and the type of its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arithmetic {
     /// ncclRedOp_t.
@@ -11,7 +11,7 @@ pub struct Arithmetic {
     pub kind: i32,
 }
 
-/// Bytes of an element of ncclDataType_t.
+/// Bytes of an element of an ncclDataType_t.
 pub fn width(kind: i32) -> usize {
     match kind {
         2 | 3 | 7 => 4,
@@ -21,7 +21,7 @@ pub fn width(kind: i32) -> usize {
     }
 }
 
-/// One element of all ranks becomes one.
+/// Reduces one element of all ranks to one.
 type Reduce = fn(&[&[u8]], i32) -> Option<Vec<u8>>;
 
 macro_rules! integers {
@@ -62,8 +62,8 @@ macro_rules! floats {
 }
 
 impl Arithmetic {
-    /// What is known of the result: the elements that are known on all ranks. Numbers of 16 and 8 bits with a point stay unknown, and
-    /// so do operations that a program made.
+    /// The known part of the result: the elements that are known on all ranks. Floating-point numbers of 16 and 8 bits
+    /// stay unknown, and so do results of a program's own operations.
     pub fn of(self, all: &[Pieces]) -> Pieces {
         let reduce: Reduce = match self.kind {
             0 => integers!(i8),

@@ -1,9 +1,9 @@
-//! What ranks ask of each other.
+//! The calls of ranks to each other.
 
 use super::arithmetic::Arithmetic;
 use super::pieces::Pieces;
 
-/// A call of NCCL's, as the ranks say to each other which one they are in.
+/// A call of NCCL; ranks tell each other which one they have entered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Call {
@@ -35,12 +35,12 @@ impl Call {
         Self::Split,
     ];
 
-    /// The call of a number that another rank wrote.
+    /// The call with a number that another rank wrote.
     pub fn of(number: u64) -> Option<Self> {
         Self::ALL.into_iter().find(|call| *call as u64 == number)
     }
 
-    /// Its name in NCCL's interface.
+    /// The name of NCCL's function.
     pub fn name(self) -> &'static str {
         match self {
             Self::AllGather => "ncclAllGather",
@@ -58,32 +58,32 @@ impl Call {
     }
 }
 
-/// What a rank gives to a collective.
+/// What a rank contributes to a collective.
 #[derive(Debug)]
 pub enum Contribution {
-    /// The others need nothing of it.
+    /// Nothing that the others need.
     Nothing,
-    /// What is known of its bytes.
+    /// The known part of its bytes.
     Known(Pieces),
 }
 
-/// What a rank gets of a collective, from what all gave.
+/// What a rank gets from a collective, given the contributions of all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Result {
     /// Nothing.
     Nothing,
-    /// What each gave, `size` bytes one behind the other.
+    /// The contributions of all, `size` bytes each, one after the other.
     Gathered { size: u64 },
-    /// `size` bytes of what one gave, from `offset` on.
+    /// `size` bytes of one rank's contribution, from `offset` on.
     Of { rank: usize, offset: u64, size: u64 },
-    /// `size` bytes from `offset` on of what all gave, made one.
+    /// `size` bytes from `offset` on of all contributions, reduced.
     Reduced { offset: u64, size: u64, arithmetic: Arithmetic },
-    /// Of each `size` bytes that it gave to this rank.
+    /// From each rank, the `size` bytes that are meant for this rank.
     Exchanged { size: u64 },
 }
 
 impl Result {
-    /// What is known of it. `given` says what is known of what a rank gave.
+    /// The known part of the result. `given` returns the known part of a rank's contribution.
     pub fn of(self, me: usize, ranks: usize, given: impl Fn(usize) -> Pieces) -> Pieces {
         let each = |part: &dyn Fn(usize) -> (u64, Pieces)| {
             Pieces((0..ranks).map(part).flat_map(|(at, pieces)| pieces.moved(at).0).collect())

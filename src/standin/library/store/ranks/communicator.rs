@@ -1,4 +1,4 @@
-//! One rank's end of a communicator: the calls that it entered, and what came of them.
+//! One rank's end of a communicator: the calls that it has entered, and their results.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
@@ -10,102 +10,103 @@ use super::meeting::Meeting;
 use super::pieces::Pieces;
 use crate::store::shadow::Shadow;
 
-/// Calls that may be under way. A card has room for no more kernels either.
+/// The most pending calls. A card has no room for more kernels either.
 pub const MOST: usize = 1024;
 
-/// A rank that is in a call says by then when it is ready for it, or it is not waited for.
+/// How long a rank that is in a call may take to say when it is ready; then it is not waited for.
 const SAYS_SO: Duration = Duration::from_millis(200);
 
-/// Calls that a stream waits for, by communicator and number; what comes behind each of them, in nanoseconds.
+/// The calls that a stream waits for, by communicator and number, each with the time of the work that follows it, in
+/// nanoseconds.
 pub type Waits = BTreeMap<(u64, u64), i64>;
 
-/// Collectives and messages are told apart by this bit of their tags.
+/// This bit of a tag distinguishes messages from collectives.
 const MESSAGE: u64 = 1 << 63;
 
 /// One rank's end.
 #[derive(Debug)]
 pub struct Communicator {
-    /// Which one it is.
+    /// The rank.
     pub rank: usize,
-    /// Of so many.
+    /// The number of ranks.
     pub ranks: usize,
-    /// Its device.
+    /// The rank's device.
     pub device: usize,
-    /// By what the ranks found each other.
+    /// The identity by which the ranks find each other.
     pub identity: Identity,
-    /// What they share; nothing where it is the only one.
+    /// The file that the ranks share; `None` if there is only one rank.
     pub meeting: Option<Meeting>,
-    /// Why it can't go on.
+    /// Why the communicator can't go on.
     pub failed: Option<String>,
-    /// It was said that it waits.
+    /// Whether a message said that it waits.
     pub told: bool,
     looked: Option<Instant>,
-    /// Bytes of the device that NCCL took for it.
+    /// Bytes of the device that NCCL took for this communicator.
     pub taken: u64,
-    /// Communicators that were made of it.
+    /// Number of communicators that were made from this one.
     pub children: u64,
     collectives: u64,
-    /// The number of the oldest call under way.
+    /// The number of the oldest pending call.
     first: u64,
     pending: VecDeque<PendingCall>,
-    /// What others said that is not used yet, by rank and tag.
+    /// What other ranks have sent and nobody has used yet, by rank and tag.
     heard: BTreeMap<(usize, u64), Pieces>,
 }
 
-/// A call under way.
+/// A pending call.
 #[derive(Debug)]
 struct PendingCall {
     call: Call,
-    /// Which collective, or which message with its peer.
+    /// The number of the collective, or of the message with its peer.
     number: u64,
     peer: Option<usize>,
     result: Result,
-    /// Under which number the shadow waits for the result.
+    /// The ticket with which the shadow waits for the result.
     ticket: Option<u64>,
-    /// The result itself is asked for.
+    /// Whether the result itself will be asked for.
     kept: bool,
-    /// When it begins here, and how long it takes.
+    /// When the call begins on this rank, and its time.
     start: Start,
-    /// Since when all ranks are in it.
+    /// When all ranks had entered it.
     complete: Option<Instant>,
 }
 
 /// When a call begins on its stream.
 #[derive(Debug, Default)]
 pub struct Start {
-    /// The stream is ready for it, by all that is known.
+    /// When the stream is ready for it, as far as is known.
     pub ready: u64,
-    /// What its stream waits for before: calls, and how long after each of them it is ready.
+    /// The calls that its stream waits for first, and how long after each of them the stream is ready.
     pub waits: Waits,
-    /// So long it takes once all ranks are ready; none for a call of the host.
+    /// The call's time once all ranks are ready; `None` for a call of the host.
     pub takes: Option<u64>,
-    /// The others know when this rank is ready.
+    /// Whether the other ranks know when this rank is ready.
     said: bool,
 }
 
 impl Start {
-    /// On a stream that is ready by then, for a call that takes so long.
+    /// The start of a call that takes `takes`, on a stream that is ready at `ready`.
     pub fn new(ready: u64, waits: Waits, takes: u64) -> Self {
         Self { ready, waits, takes: Some(takes), said: false }
     }
 }
 
-/// A call that is done: its number, and when by the card's clock.
+/// A finished call: its number, and when it ended by the card's clock.
 pub type Done = (u64, Option<u64>);
 
-/// Whom a call waits for.
+/// The ranks that a call waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AbsentRanks {
     /// The call.
     pub call: Call,
-    /// Which of its kind, from 1: collectives are counted together, messages by peer.
+    /// The call's number among those of its kind, from 1: collectives are counted together, messages by peer.
     pub number: u64,
     /// The ranks.
     pub ranks: Vec<usize>,
 }
 
 impl Communicator {
-    /// A rank that has its place.
+    /// The end of a rank that has its place in the meeting.
     pub fn new(identity: Identity, rank: usize, ranks: usize, device: usize, meeting: Option<Meeting>) -> Self {
         Self {
             rank,
@@ -125,7 +126,7 @@ impl Communicator {
         }
     }
 
-    /// Enters a collective; its number among the calls.
+    /// Enters a collective, and returns its number among the calls.
     pub fn enter(&mut self, call: Call, given: Contribution, result: Result, ticket: Option<u64>, kept: bool) -> u64 {
         self.collectives += 1;
         let number = self.collectives;
@@ -162,7 +163,7 @@ impl Communicator {
         self.under_way(Call::Send, number, Some(to), Result::Nothing, None, false)
     }
 
-    /// Is ready to receive `size` bytes of a rank.
+    /// Receives `size` bytes from a rank.
     pub fn receive(&mut self, from: usize, size: u64, ticket: Option<u64>) -> u64 {
         let number = self.meeting.as_ref().map_or(1, |meeting| {
             let received = meeting.received(from, self.rank);
@@ -186,7 +187,7 @@ impl Communicator {
         self.first + self.pending.len() as u64 - 1
     }
 
-    /// When the call that was entered last begins here.
+    /// Sets when the last entered call begins on this rank.
     pub fn begins(&mut self, start: Start) {
         if let Some(entered) = self.pending.back_mut() {
             entered.start = start;
@@ -194,7 +195,7 @@ impl Communicator {
         self.say_ready();
     }
 
-    /// A call that others may wait for behind is done.
+    /// Notes the end of a call of any communicator, for the calls that wait for it.
     pub fn settle(&mut self, call: (u64, u64), done: u64) {
         for pending in &mut self.pending {
             if let Some(after) = pending.start.waits.remove(&call) {
@@ -204,7 +205,7 @@ impl Communicator {
         self.say_ready();
     }
 
-    /// Another communicator is no more: nothing waits for its calls.
+    /// Notes that another communicator is gone: nothing waits for its calls any more.
     pub fn leave(&mut self, other: u64) {
         for pending in &mut self.pending {
             pending.start.waits.retain(|(handle, _), _| *handle != other);
@@ -212,7 +213,7 @@ impl Communicator {
         self.say_ready();
     }
 
-    /// Says of each call for which it is known when this rank is ready for it.
+    /// Tells the other ranks when this rank is ready, for each call for which this is known.
     fn say_ready(&mut self) {
         let Some(meeting) = &self.meeting else { return };
         for pending in &mut self.pending {
@@ -224,8 +225,8 @@ impl Communicator {
         }
     }
 
-    /// When a call is done that all ranks have entered: none for a call of the host, and nothing where a rank has yet to say when it is
-    /// ready.
+    /// When a call ends that all ranks have entered: `Some(None)` for a call of the host, and `None` if a rank has not
+    /// said yet when it is ready.
     fn done(&self, pending: &PendingCall) -> Option<Option<u64>> {
         let start = &pending.start;
         let Some(takes) = start.takes else { return Some(None) };
@@ -247,22 +248,22 @@ impl Communicator {
         (is_known || is_late).then_some(Some(last + takes))
     }
 
-    /// Whether a call and all before it are done.
+    /// Whether a call and all calls before it are finished.
     pub fn is_done(&self, number: u64) -> bool {
         number < self.first || self.meeting.is_none() && self.pending.is_empty()
     }
 
-    /// The number of the call that was entered last.
+    /// The number of the last entered call.
     pub fn last(&self) -> Option<u64> {
         (self.first + self.pending.len() as u64).checked_sub(1)
     }
 
-    /// The number of the oldest call under way, where no more can be.
+    /// The number of the oldest pending call, if no more can be pending.
     pub fn oldest_of_too_many(&self) -> Option<u64> {
         (self.pending.len() >= MOST).then_some(self.first)
     }
 
-    /// Whether it is time to look again who is still there: not more often than `each`.
+    /// Whether it is time to check again that the other ranks still exist; at most once in each period `each`.
     pub fn is_due(&mut self, each: Duration) -> bool {
         let due = self.looked.is_none_or(|looked| looked.elapsed() >= each);
         if due {
@@ -271,7 +272,7 @@ impl Communicator {
         due
     }
 
-    /// Takes what came in, and says of each call that is done what is known of its result.
+    /// Reads what other ranks have sent, and finishes calls: each gets the known part of its result.
     pub fn poll(&mut self, shadow: &mut Shadow, kept: &mut BTreeMap<u64, Option<Pieces>>) -> Vec<Done> {
         let mut all = Vec::new();
         while let Some(front) = self.pending.front() {
@@ -286,7 +287,7 @@ impl Communicator {
                 break;
             }
             all.push((self.first, found.flatten()));
-            // A rank that has entered a call has said before what it gives.
+            // A rank sends its contribution before it enters a call.
             self.hear();
             let Some(done) = self.pending.pop_front() else { break };
             self.first += 1;
@@ -323,7 +324,7 @@ impl Communicator {
     fn missing_of(&self, pending: &PendingCall) -> Vec<usize> {
         let Some(meeting) = &self.meeting else { return Vec::new() };
         match (pending.peer, pending.call) {
-            // To oneself: both are here.
+            // A message to oneself: both ends are here.
             (Some(peer), _) if peer == self.rank => Vec::new(),
             (Some(peer), Call::Send) => {
                 let ready = meeting.received(self.rank, peer).load(Ordering::Acquire);
@@ -339,14 +340,14 @@ impl Communicator {
         }
     }
 
-    /// Whom the oldest call under way waits for.
+    /// The ranks that the oldest pending call waits for.
     pub fn missing(&self) -> Option<AbsentRanks> {
         let front = self.pending.front()?;
         let ranks = self.missing_of(front);
         (!ranks.is_empty()).then_some(AbsentRanks { call: front.call, number: front.number, ranks })
     }
 
-    /// Of the ranks that the oldest call waits for the first whose process is no longer there.
+    /// The first of the ranks that the oldest call waits for whose process has ended.
     pub fn lost(&self) -> Option<(usize, AbsentRanks)> {
         let meeting = self.meeting.as_ref()?;
         let missing = self.missing()?;

@@ -1,7 +1,9 @@
-//! What the ranks of a communicator share: a file with counters, which all map, and with what is known of small data.
+//! What the ranks of a communicator share: a file that all of them map. It has counters, and the known values of small
+//! data.
 //!
-//! A rank that enters a call counts, without waiting for the others. What it knows of what it gives stands in its channel before it
-//! counts. The file has no name any more once all ranks have it, so that nothing stays behind, however they end.
+//! A rank that enters a call increments a counter and does not wait for the others. Before that it writes the known
+//! values of its contribution to its channel. Once all ranks have opened the file, its name is removed, so that nothing
+//! is left behind however they end.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -16,47 +18,47 @@ use super::pieces::Pieces;
 use crate::card::Card;
 use crate::system;
 
-/// What the file begins with, as soon as a rank has it.
+/// The file's first number, as soon as a rank has joined.
 const MAGIC: u64 = u64::from_le_bytes(*b"VRLNCL02");
-/// Numbers before those of the members.
+/// Number of numbers in the head.
 const HEAD: usize = 8;
-/// Numbers of a member.
+/// Number of numbers of each member.
 const MEMBER: usize = 8;
-/// Bytes of a channel: what its reader has not read yet.
+/// Bytes of a channel: it holds what its reader has not read yet.
 const CHANNEL: u64 = 256 << 10;
 const PAGE: usize = 4096;
-/// Collectives and messages of a rank, of which it is kept when it was ready for them.
+/// The number of a rank's collectives, and of its messages, for which the file keeps when the rank was ready.
 const COLLECTIVES: usize = 256;
 const MESSAGES: usize = 32;
-/// Ranks of one communicator, at most.
+/// The most ranks of a communicator.
 pub const MOST: usize = 64;
 
-/// Numbers of the head.
+/// The places of the head's numbers.
 const AT_MAGIC: usize = 0;
 const AT_RANKS: usize = 1;
 const AT_JOINED: usize = 2;
-/// Numbers of a member.
+/// The places of a member's numbers.
 const STATE: usize = 0;
 const PID: usize = 1;
 const BEGAN: usize = 2;
 const ENTERED: usize = 3;
 const CALL: usize = 4;
-/// States of a member: none yet, one that is there, one that took its leave.
+/// The states of a member: 0 before it joins, then joined, then left.
 const HERE: u64 = 1;
 const GONE: u64 = 2;
 
-/// Why a rank can't have its place.
+/// Why a rank can't join.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JoinError {
-    /// The others say that there are so many ranks.
+    /// The other ranks have this number of ranks.
     Ranks(u64),
     /// Another process is this rank.
     Taken(u32),
-    /// The file can't be made.
+    /// The file can't be created.
     File(String),
 }
 
-/// A rank's hold on it.
+/// A rank's access to the file.
 #[derive(Debug)]
 pub struct Meeting {
     rank: usize,
@@ -65,7 +67,7 @@ pub struct Meeting {
     path: Option<PathBuf>,
     numbers: *mut AtomicU64,
     count: usize,
-    /// The place is this one's.
+    /// Whether the rank's place is taken by this process.
     holds: bool,
 }
 
@@ -73,7 +75,7 @@ pub struct Meeting {
 unsafe impl Send for Meeting {}
 
 impl Meeting {
-    /// Takes the place of `rank`, without waiting.
+    /// Joins as `rank`, without waiting.
     pub fn claim(identity: Identity, rank: usize, ranks: usize) -> Result<Self, JoinError> {
         let path = folder().join(format!("vramlab-{}-{}", user(), identity.name()));
         let failed = |error: io::Error| JoinError::File(format!("{}: {error}", path.display()));
@@ -82,7 +84,8 @@ impl Meeting {
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).mode(0o600).open(&path).map_err(failed)?;
         file.lock().map_err(failed)?;
-        // Written, not only made longer: where there is no room it is said here. What others wrote stays.
+        // The file is filled with zeros, not only extended: if the disk is full, the error comes here. What other ranks
+        // wrote stays.
         let written = file.metadata().map_err(failed)?.len();
         if let Some(missing) = (bytes as u64).checked_sub(written) {
             file.write_all_at(&vec![0; missing as usize], written).map_err(failed)?;
@@ -100,7 +103,7 @@ impl Meeting {
             _ => None,
         };
         if let Some(refusal) = refusal {
-            // The file is the others'.
+            // The file belongs to the others.
             meeting.path = None;
             let _ = meeting.file.unlock();
             return Err(refusal);
@@ -117,11 +120,11 @@ impl Meeting {
         Ok(meeting)
     }
 
-    /// Whether all ranks are here; then the file's name is no longer needed.
+    /// Whether all ranks have joined; then the file's name is removed.
     pub fn is_complete(&mut self) -> bool {
         let complete = self.at(AT_JOINED).load(Ordering::Acquire) >= self.ranks as u64;
         if complete && let Some(path) = self.path.take() {
-            // Another rank may have been first.
+            // Another rank may have removed it already.
             let _ = fs::remove_file(path);
         }
         complete
@@ -132,7 +135,7 @@ impl Meeting {
         unsafe { std::slice::from_raw_parts(self.numbers, self.count) }
     }
 
-    /// A number by its place, which is always within.
+    /// The number at a place, which is always within the file.
     fn at(&self, place: usize) -> &AtomicU64 {
         static NOWHERE: AtomicU64 = AtomicU64::new(0);
         self.numbers().get(place).unwrap_or(&NOWHERE)
@@ -146,7 +149,7 @@ impl Meeting {
         self.at(HEAD + self.ranks * MEMBER + self.ranks * (self.ranks * table + from) + to)
     }
 
-    /// Where it stands when `rank` was ready for a call: of a message, to or from whom.
+    /// The place of the time at which `rank` was ready for a call; for a message, `message` is its direction and peer.
     fn time(&self, rank: usize, message: Option<(Call, usize)>, number: u64) -> usize {
         let of_messages = 2 * self.ranks * COLLECTIVES;
         let place = match message {
@@ -160,14 +163,15 @@ impl Meeting {
         times(self.ranks) + 2 * place
     }
 
-    /// This rank says when it is ready for a call, by its card's clock.
+    /// Tells the others when this rank is ready for a call, by its card's clock.
     pub fn is_ready(&self, message: Option<(Call, usize)>, number: u64, time: u64) {
         let place = self.time(self.rank, message, number);
         self.at(place + 1).store(time, Ordering::Release);
         self.at(place).store(number, Ordering::Release);
     }
 
-    /// When a rank is ready for a call; none where it has not said so yet. What is no longer kept is long ago.
+    /// When a rank is ready for a call; `None` if it has not said so yet. If the time is no longer kept, it is long
+    /// past.
     pub fn ready(&self, rank: usize, message: Option<(Call, usize)>, number: u64) -> Option<u64> {
         let place = self.time(rank, message, number);
         match self.at(place).load(Ordering::Acquire) {
@@ -186,48 +190,48 @@ impl Meeting {
         self.of(rank, PID).load(Ordering::Acquire) as u32
     }
 
-    /// Whether a rank has come and is still there.
+    /// Whether a rank has joined and its process still exists.
     pub fn is_here(&self, rank: usize) -> bool {
         self.state(rank) == HERE && is_there(self.pid(rank), self.of(rank, BEGAN).load(Ordering::Acquire))
     }
 
-    /// Whether a rank has come.
+    /// Whether a rank has joined.
     pub fn has_come(&self, rank: usize) -> bool {
         self.state(rank) != 0
     }
 
-    /// Whether a rank took its leave.
+    /// Whether a rank has left.
     pub fn has_left(&self, rank: usize) -> bool {
         self.state(rank) == GONE
     }
 
-    /// How many collectives a rank has entered.
+    /// The number of collectives that a rank has entered.
     pub fn entered(&self, rank: usize) -> u64 {
         self.of(rank, ENTERED).load(Ordering::Acquire)
     }
 
-    /// The call that a rank entered last.
+    /// The last call that a rank entered.
     pub fn last_call(&self, rank: usize) -> Option<Call> {
         Call::of(self.of(rank, CALL).load(Ordering::Acquire))
     }
 
-    /// This rank enters a collective.
+    /// Notes that this rank enters a collective.
     pub fn enter(&self, call: Call, number: u64) {
         self.of(self.rank, CALL).store(call as u64, Ordering::Release);
         self.of(self.rank, ENTERED).store(number, Ordering::Release);
     }
 
-    /// How often one rank has sent to another.
+    /// The number of messages that one rank has sent to another.
     pub fn sent(&self, from: usize, to: usize) -> &AtomicU64 {
         self.pair(0, from, to)
     }
 
-    /// How often a rank was ready to receive from another.
+    /// The number of messages that a rank was ready to receive from another.
     pub fn received(&self, from: usize, to: usize) -> &AtomicU64 {
         self.pair(1, from, to)
     }
 
-    /// Says something in the channel to one rank. False where there is no room: nothing is known then.
+    /// Writes known values to the channel to a rank. False if there is no room: then the values are unknown there.
     pub fn say(&self, to: usize, tag: u64, pieces: &Pieces) -> bool {
         let text = pieces.written();
         let record = [&tag.to_le_bytes()[..], &(text.len() as u64).to_le_bytes(), &text].concat();
@@ -248,7 +252,7 @@ impl Meeting {
         true
     }
 
-    /// Hears what was said in the channel from one rank since the last time.
+    /// Reads what a rank has written to its channel since the last time.
     pub fn hear(&self, from: usize, mut take: impl FnMut(u64, Pieces)) {
         let (written, read) = (self.pair(2, from, self.rank), self.pair(3, from, self.rank));
         let (mut at, until) = (read.load(Ordering::Acquire), written.load(Ordering::Acquire));
@@ -266,7 +270,7 @@ impl Meeting {
         read.store(at, Ordering::Release);
     }
 
-    /// Bytes of the channel from one rank; none where they can't be read.
+    /// Bytes of the channel from a rank; empty if they can't be read.
     fn bytes(&self, from: usize, at: u64, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
         let mut done = 0;
@@ -280,7 +284,7 @@ impl Meeting {
         bytes
     }
 
-    /// Where bytes of a channel lie in the file: in at most two pieces, for it is a ring.
+    /// The places of a channel's bytes in the file: at most two pieces, because the channel is a ring.
     fn pieces_of(&self, from: usize, to: usize, at: u64, length: usize) -> [(u64, usize); 2] {
         let base = (self.count * size_of::<u64>()).next_multiple_of(PAGE) as u64;
         let start = base + (from * self.ranks + to) as u64 * CHANNEL;
@@ -291,7 +295,7 @@ impl Meeting {
 
 impl Drop for Meeting {
     fn drop(&mut self) {
-        // A child that was forked holds nothing.
+        // A forked child has no place.
         if self.holds && self.pid(self.rank) == std::process::id() {
             self.of(self.rank, STATE).store(GONE, Ordering::Release);
             if let Some(path) = self.path.take() {
@@ -302,19 +306,19 @@ impl Drop for Meeting {
     }
 }
 
-/// Where the times begin.
+/// The place where the times begin.
 fn times(ranks: usize) -> usize {
     HEAD + ranks * MEMBER + ranks * ranks * 5 + ranks
 }
 
-/// The folder of the run, which goes with it; else shared memory.
+/// The folder of the run, which is removed with it; else shared memory.
 fn folder() -> PathBuf {
     let of_run = Card::get().and_then(|card| card.counts.as_ref()).map(PathBuf::from);
     let shared = PathBuf::from("/dev/shm");
     of_run.filter(|folder| folder.is_dir()).unwrap_or(if shared.is_dir() { shared } else { std::env::temp_dir() })
 }
 
-/// The user's number.
+/// The user's ID.
 fn user() -> u32 {
     fs::metadata("/proc/self").map_or(0, |metadata| metadata.uid())
 }

@@ -1,4 +1,4 @@
-//! Ranks: what a process has of NCCL's communicators, and what it shares with the other processes of each.
+//! Ranks: a process's ends of NCCL communicators, and what it shares with the other processes of each.
 //!
 //! Nothing here waits: [`crate::ranks`] does.
 

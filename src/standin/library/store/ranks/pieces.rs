@@ -1,16 +1,16 @@
-//! What is known of some bytes: pieces of them, with their places.
+//! The known parts of some bytes.
 
-/// Known pieces, by offset from where the bytes begin.
+/// Known pieces, by their offset.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pieces(pub Vec<(u64, Vec<u8>)>);
 
 impl Pieces {
-    /// Whether nothing is known.
+    /// Whether no byte is known.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The part from `offset` on, `size` bytes of it, with places that count from `offset`.
+    /// The part of `size` bytes from `offset` on; its offsets count from `offset`.
     pub fn part(&self, offset: u64, size: u64) -> Self {
         let end = offset.saturating_add(size);
         let cut = |(at, bytes): &(u64, Vec<u8>)| {
@@ -24,12 +24,12 @@ impl Pieces {
         Self(self.0.iter().filter_map(cut).collect())
     }
 
-    /// The same, `offset` bytes further on.
+    /// The same pieces, moved by `offset` bytes.
     pub fn moved(self, offset: u64) -> Self {
         Self(self.0.into_iter().map(|(at, bytes)| (at + offset, bytes)).collect())
     }
 
-    /// The bytes from `offset` on, where all `size` of them are known.
+    /// The bytes from `offset` on, if all `size` of them are known.
     pub fn whole(&self, offset: u64, size: usize) -> Option<Vec<u8>> {
         let mut bytes = vec![0; size];
         let mut known = 0;
@@ -40,7 +40,7 @@ impl Pieces {
         (known == size).then_some(bytes)
     }
 
-    /// As bytes that another process reads.
+    /// As bytes for another process.
     pub fn written(&self) -> Vec<u8> {
         let mut text = Vec::new();
         for (at, bytes) in &self.0 {
@@ -51,7 +51,7 @@ impl Pieces {
         text
     }
 
-    /// What another process wrote; what can't be its words is nothing known.
+    /// Parses what another process wrote; if it is malformed, no byte is known.
     pub fn read(mut text: &[u8]) -> Self {
         let mut pieces = Vec::new();
         while let Some((head, rest)) = text.split_at_checked(16) {
