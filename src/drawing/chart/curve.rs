@@ -128,9 +128,9 @@ impl Curve {
         for run in seen.chunk_by_mut(|one, other| one == other).filter(|run| run.len() < self.least) {
             run.fill(false);
         }
-        // If less than three quarters of the line are seen, its pieces say nothing.
+        // If less than three fifths of the line are seen, its pieces say nothing.
         let of = (0..self.plot.width).filter(|x| (0..self.plot.height).any(|y| self.dots(*x, y) != 0)).count();
-        if self.least > 1 && 4 * seen.iter().filter(|seen| **seen).count() < 3 * of {
+        if self.least > 1 && 5 * seen.iter().filter(|seen| **seen).count() < 3 * of {
             seen.fill(false);
         }
         seen

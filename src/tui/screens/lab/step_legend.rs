@@ -69,18 +69,18 @@ impl StepLegend {
                     && highest.get().saturating_mul(4) >= most(profile, lower).get();
                 drawn_as(legend::ink(lower, theme)).filter(|_| grows)
             };
-            // Otherwise it is listed as unseen, unless it never has 1/32 of the peak.
-            let unseen = || (highest.get().saturating_mul(32) >= peak.allocated.get()).then_some(own);
+            let bytes = here.map_or(at_peak, |here| match earlier {
+                Some(earlier) => earlier.beyond(here.by_category, category),
+                None => here.by_category[category as usize],
+            });
+            // Otherwise it is listed as unseen if it has 1/32 of the peak.
+            let unseen = || (bytes.get().saturating_mul(32) >= peak.allocated.get()).then_some(own);
             let Some(drawn) = drawn_as(own).or_else(below).or_else(unseen) else { continue };
             let place = bands.iter().position(|band| band.ink == drawn).unwrap_or(bands.len());
             if place == bands.len() {
                 bands.push(band(drawn));
             }
             let parts = &mut bands[place].parts;
-            let bytes = here.map_or(at_peak, |here| match earlier {
-                Some(earlier) => earlier.beyond(here.by_category, category),
-                None => here.by_category[category as usize],
-            });
             // The category whose colour they have comes first, otherwise the one that has most.
             parts.insert(if own == drawn { 0 } else { parts.len() }, (legend::short_label(category), bytes, highest));
         }
