@@ -111,7 +111,11 @@ fn parser(switch: Switch) -> ValueParser {
     check.into()
 }
 
+/// The sentence with a capital letter, unless it begins with a name of code.
 fn capitalised(sentence: &str) -> String {
+    if sentence.split(' ').next().is_some_and(|word| word.contains('_')) {
+        return sentence.to_owned();
+    }
     let mut symbols = sentence.chars();
     symbols.next().map_or_else(String::new, |first| first.to_uppercase().chain(symbols).collect())
 }
