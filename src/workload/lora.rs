@@ -400,6 +400,12 @@ impl Adaptable {
         Ok(Self { base, adapter: None })
     }
 
+    /// A layer of Falcon's own, without a bias.
+    pub fn product(cx: &mut Context, all: &mut Parameters, name: &str, ends: [usize; 2]) -> OpResult<Self> {
+        let base = Base::product(cx, all, name, ends)?;
+        Ok(Self { base, adapter: None })
+    }
+
     /// Puts an adapter on the layer `name` if `target` is one of the targets of `lora`; like the layer, it gets its
     /// values later.
     pub fn adapt(

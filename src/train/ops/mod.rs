@@ -23,6 +23,7 @@ mod float8;
 mod four_bit;
 mod fused_loss;
 mod gated;
+mod group_parts;
 mod head_norms;
 mod layout;
 mod linear;

@@ -58,6 +58,11 @@ enum Projections {
     Heads(Box<Adaptable>),
     /// One layer makes all three, side by side (GPT-2).
     Thirds(Box<Adaptable>),
+    /// One layer makes all three, for groups of heads that share a key and a value (Falcon).
+    Groups {
+        all: Box<Adaptable>,
+        groups: usize,
+    },
     /// One layer makes all three (Phi-3): columns of queries, then of keys and as many of values.
     Packed {
         all: Box<Adaptable>,
@@ -110,7 +115,9 @@ impl Attention {
         let biased = style.biases != Biases::None;
         match style.packing {
             LayerFusion::All => return Self::packed(cx, all, name, sizes),
-            LayerFusion::Heads | LayerFusion::Thirds => return Self::side_by_side(cx, all, name, sizes),
+            LayerFusion::Heads | LayerFusion::Thirds | LayerFusion::Groups => {
+                return Self::side_by_side(cx, all, name, sizes);
+            }
             LayerFusion::None | LayerFusion::Gates => {}
         }
         let mut input =
@@ -167,19 +174,22 @@ impl Attention {
 
     /// With one projection that makes queries, keys and values side by side, in each head or over all heads.
     fn side_by_side(cx: &mut Context, all: &mut Parameters, name: &str, sizes: &DecoderSizes) -> OpResult<Self> {
-        let DecoderSizes { width, heads, head_size, style, .. } = *sizes;
+        let DecoderSizes { width, heads, kv_heads, head_size, style, .. } = *sizes;
         let make = match style.biases {
             Biases::All if style.conv1d => Adaptable::conv1d,
             Biases::All => Adaptable::biased,
+            Biases::None | Biases::Inputs if style.products => Adaptable::product,
             Biases::None | Biases::Inputs => Adaptable::plain,
         };
         let ([whole, output], inner) =
             ([style.names.projections, style.names.output].map(Target::word), heads * head_size);
-        let projections = make(cx, all, &format!("{name}.{whole}"), [width, 3 * inner])?;
+        let keys = if style.packing == LayerFusion::Groups { kv_heads * head_size } else { inner };
+        let projections = make(cx, all, &format!("{name}.{whole}"), [width, inner + 2 * keys])?;
         let output = make(cx, all, &format!("{name}.{output}"), [inner, width])?;
         let projections = Box::new(projections);
         let projections = match style.packing {
             LayerFusion::Thirds => Projections::Thirds(projections),
+            LayerFusion::Groups => Projections::Groups { all: projections, groups: kv_heads },
             _ => Projections::Heads(projections),
         };
         Ok(Self::of(cx, name, sizes, projections, output, None))
@@ -250,7 +260,9 @@ impl Attention {
                 }
                 self.output.adapt(cx, all, name, lora, self.names.output)
             }
-            Projections::Heads(projections) | Projections::Thirds(projections) => {
+            Projections::Heads(projections)
+            | Projections::Thirds(projections)
+            | Projections::Groups { all: projections, .. } => {
                 projections.adapt(cx, all, name, lora, self.names.projections)?;
                 self.output.adapt(cx, all, name, lora, self.names.output)
             }
@@ -261,29 +273,40 @@ impl Attention {
         }
     }
 
-    /// Queries, keys and values (batch, heads, rows, head size), normalised if the model does that here.
-    fn parts(&self, cx: &mut Context, input: &Tensor) -> OpResult<[Tensor; 3]> {
-        let [q, k, v] = match &self.projections {
-            Projections::Apart(projections) => &**projections,
+    /// Queries, keys and values (batch, heads, rows, head size), normalised if the model does that here, and the tensor that all
+    /// three were cut from, which has a variable of its own.
+    fn parts(&self, cx: &mut Context, input: &Tensor) -> OpResult<([Tensor; 3], Option<Tensor>)> {
+        let (parts, packed) = match &self.projections {
+            Projections::Apart(projections) => return Ok((self.projected(cx, input, projections)?, None)),
             Projections::Heads(projections) => {
                 let packed = projections.forward(cx, input)?;
-                return Ok(cx.thirds_of_heads(&packed, self.head_size));
+                (cx.thirds_of_heads(&packed, self.head_size), packed)
             }
             Projections::Thirds(projections) => {
                 let packed = projections.forward(cx, input)?;
                 let [q, k, v] = cx.thirds(&packed);
                 // In the order in which transformers separates the heads.
                 let [k, v, q] = [k, v, q].map(|part| cx.by_head_size(&part, self.head_size));
-                return Ok([q, k, v]);
+                ([q, k, v], packed)
+            }
+            Projections::Groups { all, groups } => {
+                let packed = all.forward(cx, input)?;
+                let parts = cx.within(self.scope, |cx| cx.parts_of_groups(&packed, self.head_size, *groups))?;
+                (parts, packed)
             }
             Projections::Packed { all, widths: [queries, keys] } => {
                 let packed = all.forward(cx, input)?;
                 let (key, value) = (*queries, queries + keys);
                 let columns = [(0, *queries), (key, *keys), (value, *keys)];
                 let parts = columns.map(|(start, width)| cx.columns(&packed, start, width));
-                return Ok(parts.map(|part| cx.by_head_size(&part, self.head_size)));
+                (parts.map(|part| cx.by_head_size(&part, self.head_size)), packed)
             }
         };
+        Ok((parts, Some(packed)))
+    }
+
+    /// The same from projections apart.
+    fn projected(&self, cx: &mut Context, input: &Tensor, [q, k, v]: &[Adaptable; 3]) -> OpResult<[Tensor; 3]> {
         let by_head = |cx: &mut Context, projection: &Adaptable| {
             let made = projection.forward(cx, input)?;
             OpResult::Ok(cx.by_head_size(&made, self.head_size))
@@ -357,7 +380,7 @@ impl Attention {
         match self.projections {
             Projections::Packed { .. } => return cx.rotary_with_rest([&q, &k], tables),
             Projections::Heads(_) => return cx.rotary_before_rest([&q, &k], tables, Turn::default()),
-            Projections::Apart(_) | Projections::Thirds(_) => {}
+            Projections::Apart(_) | Projections::Thirds(_) | Projections::Groups { .. } => {}
         }
         let (turn, tables) = match self.rotation {
             Rotation::Neighbours => {
@@ -399,9 +422,7 @@ impl Attention {
         seen: &AttentionInputs,
     ) -> OpResult<(Tensor, Option<Tensor>)> {
         let AttentionInputs { tables, rotates, mask, caches, windowed } = seen;
-        let [q, k, v] = self.parts(cx, input)?;
-        // The tensor that all three were cut from has a variable of its own.
-        let _packed = (!matches!(self.projections, Projections::Apart(_))).then(|| v.clone());
+        let ([q, k, v], _packed) = self.parts(cx, input)?;
         let mut _cut = None;
         // The parts that are not rotated are freed once both are rotated.
         let [q, k] = match tables {
@@ -450,12 +471,19 @@ impl Attention {
             Some(Mask::Added(mask)) => {
                 let by = EagerScores { scale: self.scale, cap: self.cap, mask, dropout, plain: self.plain };
                 let (attended, weights) = match &self.sinks {
+                    _ if matches!(self.projections, Projections::Groups { .. }) => {
+                        cx.eager_attention_in_place([&q, &k, &v], by, input.dtype())?
+                    }
                     Some(sinks) => {
                         cx.with_parameters([sinks], |cx| cx.attention_with_sinks([&q, &k, &v], sinks, by))?
                     }
                     None => cx.eager_attention([&q, &k, &v], by)?,
                 };
                 Ok((attended, Some(weights)))
+            }
+            #[expect(clippy::cast_possible_truncation, reason = "f32 as in PyTorch")]
+            Some(Mask::Sdpa(mask)) if matches!(self.projections, Projections::Groups { groups: 1, .. }) => {
+                Ok((cx.masked_attention_of_one_key([&q, &k, &v], mask, self.scale as f32)?, None))
             }
             #[expect(clippy::cast_possible_truncation, reason = "f32 as in PyTorch")]
             Some(Mask::Sdpa(mask)) => Ok((cx.masked_attention([&q, &k, &v], mask, self.scale as f32, dropout)?, None)),

@@ -12,6 +12,7 @@ use super::super::llama::NormKind;
 use super::super::quantization::{BitsAndBytesConfig, Quantization};
 use super::super::unread::Unread;
 use super::expert_keys::ExpertKeys;
+use super::falcon::FalconKeys;
 use super::family::Family;
 use super::gpt2::Gpt2Keys;
 use super::granite4::Granite4Keys;
@@ -112,6 +113,8 @@ pub struct ModelConfig {
     #[serde(flatten)]
     opt: OptKeys,
     #[serde(flatten)]
+    falcon: FalconKeys,
+    #[serde(flatten)]
     rest: BTreeMap<String, Unread>,
 }
 
@@ -140,7 +143,7 @@ impl ModelConfig {
         }
         let heads = needed("num_attention_heads", self.num_attention_heads.or(self.gpt2.n_head), family.heads)?;
         let width = self.width()?;
-        if positions.is_some() && !width.is_multiple_of(heads) {
+        if (positions.is_some() || family.name == "falcon") && !width.is_multiple_of(heads) {
             let [key, of_heads] = match family.name {
                 "gpt2" => ["n_embd", "n_head"],
                 _ => ["hidden_size", "num_attention_heads"],
@@ -163,11 +166,15 @@ impl ModelConfig {
             width,
             hidden: match family.name {
                 "gpt2" => self.gpt2.n_inner.map_or(4 * width, Extent::get),
+                "falcon" => self.falcon.ffn_hidden_size.map_or(4 * width, Extent::get),
                 _ => self.hidden(family)?,
             },
             layers: layers.map_or_else(|| self.layers(), |layers| Ok(layers.get()))?,
             heads,
-            kv_heads: self.num_key_value_heads.map_or(family.kv_heads.unwrap_or(heads), Extent::get),
+            kv_heads: match family.name {
+                "falcon" => self.falcon.kv_heads(heads)?,
+                _ => self.num_key_value_heads.map_or(family.kv_heads.unwrap_or(heads), Extent::get),
+            },
             head_size,
             rotated: (rotated < head_size).then_some(rotated),
             tied: self.tie_word_embeddings.unwrap_or(family.tied),
@@ -219,7 +226,7 @@ impl ModelConfig {
 
     /// The token whose embedding gets no gradient; GPT-2 and GPT-NeoX train all embeddings.
     fn padding(&self, family: &Family) -> Option<usize> {
-        let all_learn = [Names::GPT2, Names::NEOX].contains(&family.style.names);
+        let all_learn = [Names::FALCON, Names::GPT2, Names::NEOX].contains(&family.style.names);
         let token = self.pad_token_id.unwrap_or(family.padding).filter(|_| !all_learn);
         token.and_then(|token| usize::try_from(token).ok())
     }
@@ -291,7 +298,7 @@ impl ModelConfig {
     fn eps(&self, family: &Family) -> f64 {
         let given = match family.style.norm {
             NormKind::Bare => None,
-            NormKind::Layer if family.style.names == Names::GPT2 => self.gpt2.layer_norm_epsilon,
+            NormKind::Layer if matches!(family.name, "falcon" | "gpt2") => self.gpt2.layer_norm_epsilon,
             NormKind::Layer => self.norm_epsilon.or(self.layer_norm_eps),
             NormKind::CentredLayer => self.norm_eps,
             NormKind::Unbiased => self.layer_norm_eps,
@@ -314,7 +321,7 @@ impl ModelConfig {
         let hidden = share(&[("hidden_dropout", self.hidden_dropout)], 0.0)?;
         let (place, hidden) = match family.name {
             "gpt_neox" | "phi" => (DropoutPlace::Behind, hidden),
-            "stablelm" => (DropoutPlace::BehindMlp, 0.0),
+            "falcon" | "stablelm" => (DropoutPlace::BehindMlp, 0.0),
             "gpt2" => (DropoutPlace::Within, family.dropout),
             "opt" => (DropoutPlace::Behind, 0.0),
             _ => (DropoutPlace::Within, 0.0),
@@ -370,7 +377,8 @@ impl ModelConfig {
             "granitemoehybrid" if !self.granite4.rotates() => Rotation::Never,
             _ => family.style.rotation,
         };
-        Style { biases, mlp_biases, activation, heads, places, rotation, ..family.style }
+        let style = Style { biases, mlp_biases, activation, heads, places, rotation, ..family.style };
+        if family.name == "falcon" { self.falcon.style(style) } else { style }
     }
 
     fn multipliers(&self, family: &Family) -> Option<Multipliers> {
@@ -446,6 +454,7 @@ impl ModelConfig {
         let newer = family.own_keys.contains(&"hidden_activation");
         let given = match family.name {
             "gpt2" | "opt" => &self.gpt2.activation_function,
+            "falcon" => &self.falcon.activation,
             _ if newer => &self.hidden_activation,
             _ => &self.hidden_act,
         };
@@ -470,7 +479,8 @@ impl ModelConfig {
             ("attention_out_bias", self.attention_out_bias == Some(true)),
             (
                 "attention_dropout",
-                matches!(family.name, "ernie4_5" | "gpt2") && self.attention_dropout.is_some_and(|share| share != 0.0),
+                matches!(family.name, "ernie4_5" | "falcon" | "gpt2")
+                    && self.attention_dropout.is_some_and(|share| share != 0.0),
             ),
             ("residual_dropout", self.residual_dropout.is_some_and(|share| share != 0.0)),
             ("embedding_dropout", self.embedding_dropout.is_some_and(|share| share != 0.0)),
@@ -499,7 +509,8 @@ impl ModelConfig {
             ("attn_logit_softcapping", self.attn_logit_softcapping.is_some()),
             ("final_logit_softcapping", self.final_logit_softcapping.is_some()),
         ];
-        let mut own = own.into_iter().chain(self.experts.asked()).chain(self.gpt2.asked()).chain(self.opt.asked());
+        let own = own.into_iter().chain(self.experts.asked()).chain(self.gpt2.asked());
+        let mut own = own.chain(self.opt.asked()).chain(self.falcon.asked());
         if let Some((key, _)) = own.find(|(key, asks)| *asks && !family.own_keys.contains(key)) {
             return Err(format!("{key} asks for something that {} does not have; leave it out", family.name));
         }
@@ -508,6 +519,7 @@ impl ModelConfig {
         }
         let missing = match family.name {
             "gpt2" => self.gpt2.missing(),
+            "falcon" => self.falcon.missing(),
             "opt" => self.opt.missing(self.width()?),
             _ => None,
         };

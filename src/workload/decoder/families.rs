@@ -4,6 +4,7 @@ use vramlab_train::SigmoidRule;
 
 use super::super::llama::{NormKind, PackedMlp};
 use super::super::plan::{ExpertFiles, TensorPair, TensorPlan};
+use super::falcon::FalconKeys;
 use super::family::{Family, OwnExperts, WindowRule};
 use super::gpt2::Gpt2Keys;
 use super::names::Names;
@@ -52,30 +53,7 @@ const EXPERTS: OwnExperts = OwnExperts {
 
 const LLAMA: Family = Family {
     name: "llama",
-    style: Style {
-        norm: NormKind::Plain,
-        places: NormPlaces::Before,
-        heads: HeadNorms::None,
-        biases: Biases::None,
-        mlp_biases: false,
-        rotation: Rotation::Plain,
-        packing: LayerFusion::None,
-        ungated: false,
-        conv1d: false,
-        head_bias: false,
-        sinks: false,
-        norms_made: NormsMade::Last,
-        packed: PackedMlp::PHI,
-        told: PositionUse::Both,
-        counts_mask: false,
-        scales_queries: false,
-        turns_anew: false,
-        kept: LayerLocals::Nothing,
-        names: Names::LLAMA,
-        plan: TensorPlan::LLAMA,
-        gemma: false,
-        activation: MlpActivation::GeluTanh,
-    },
+    style: Style::LLAMA,
     attention_bias: (false, Biases::All),
     vocab: None,
     heads: None,
@@ -115,7 +93,7 @@ const GRANITE_EXPERTS: [&str; 6] =
 const NO_BIAS: (bool, Biases) = (false, Biases::None);
 
 const GEMMA: Style =
-    Style { norm: NormKind::Centred, places: NormPlaces::Around, gemma: true, plan: WITH_TABLE, ..LLAMA.style };
+    Style { norm: NormKind::Centred, places: NormPlaces::Around, gemma: true, plan: WITH_TABLE, ..Style::LLAMA };
 
 const COHERE: Family = Family {
     name: "cohere",
@@ -124,7 +102,7 @@ const COHERE: Family = Family {
         places: NormPlaces::Once,
         rotation: Rotation::CastNeighbours,
         plan: WITH_TABLE,
-        ..LLAMA.style
+        ..Style::LLAMA
     },
     tied: true,
     eps: 1e-5,
@@ -139,7 +117,7 @@ const OLMO: Style = Style {
     heads: HeadNorms::Together,
     rotation: Rotation::Wide,
     plan: TensorPlan { attention: TensorPair::Gathered, ..TensorPlan::LLAMA },
-    ..LLAMA.style
+    ..Style::LLAMA
 };
 
 const GLM: Family = Family {
@@ -149,7 +127,7 @@ const GLM: Family = Family {
         rotation: Rotation::Neighbours,
         packing: LayerFusion::Gates,
         plan: TensorPlan { mlp: TensorPair::Gathered, ..TensorPlan::LLAMA },
-        ..LLAMA.style
+        ..Style::LLAMA
     },
     attention_bias: (true, Biases::Inputs),
     kv_heads: Some(2),
@@ -162,10 +140,10 @@ const GLM: Family = Family {
 };
 
 /// All, in the order of their names.
-static FAMILIES: [Family; 39] = [
+static FAMILIES: [Family; 40] = [
     Family {
         name: "arcee",
-        style: Style { ungated: true, names: Names::ARCEE, activation: MlpActivation::SquaredRelu, ..LLAMA.style },
+        style: Style { ungated: true, names: Names::ARCEE, activation: MlpActivation::SquaredRelu, ..Style::LLAMA },
         eps: 1e-5,
         activation: "relu2",
         ..LLAMA
@@ -181,7 +159,7 @@ static FAMILIES: [Family; 39] = [
     Family {
         name: "ernie4_5",
         attention_bias: NO_BIAS,
-        style: Style { rotation: Rotation::WideNeighbours, plan: WITH_TABLE, ..LLAMA.style },
+        style: Style { rotation: Rotation::WideNeighbours, plan: WITH_TABLE, ..Style::LLAMA },
         kv_heads: Some(2),
         head_size: Some(128),
         tied: true,
@@ -193,13 +171,35 @@ static FAMILIES: [Family; 39] = [
     },
     Family {
         name: "exaone4",
-        style: Style { places: NormPlaces::Behind, heads: HeadNorms::Each, plan: WITH_NORMS, ..LLAMA.style },
+        style: Style { places: NormPlaces::Behind, heads: HeadNorms::Each, plan: WITH_NORMS, ..Style::LLAMA },
         attention_bias: NO_BIAS,
         kv_heads: Some(32),
         eps: 1e-5,
         windows: WindowRule::AllButEveryUnlessNone(4),
         turns_in_windows: true,
         own_keys: &["sliding_window_pattern"],
+        ..LLAMA
+    },
+    Family {
+        name: "falcon",
+        style: Style {
+            norm: NormKind::Layer,
+            ungated: true,
+            products: true,
+            always_masks: true,
+            told: PositionUse::Layers,
+            names: Names::FALCON,
+            plan: NO_PLAN,
+            activation: MlpActivation::Gelu,
+            ..Style::LLAMA
+        },
+        attention_bias: NO_BIAS,
+        vocab: Some(65_024),
+        heads: Some(71),
+        tied: true,
+        eps: 1e-5,
+        activation: "gelu",
+        own_keys: FalconKeys::OWN,
         ..LLAMA
     },
     Family {
@@ -252,7 +252,7 @@ static FAMILIES: [Family; 39] = [
     GLM,
     Family {
         name: "glm4_moe",
-        style: Style { rotation: Rotation::GivingWay, ..LLAMA.style },
+        style: Style { rotation: Rotation::GivingWay, ..Style::LLAMA },
         attention_bias: (false, Biases::Inputs),
         vocab: Some(151_552),
         heads: Some(96),
@@ -297,7 +297,7 @@ static FAMILIES: [Family; 39] = [
             names: Names::GPT2,
             plan: NO_PLAN,
             activation: MlpActivation::NewGelu,
-            ..LLAMA.style
+            ..Style::LLAMA
         },
         attention_bias: (true, Biases::All),
         vocab: Some(50_257),
@@ -321,7 +321,7 @@ static FAMILIES: [Family; 39] = [
             names: Names::NEOX,
             plan: TensorPlan { head: "embed_out", ..TensorPlan::LLAMA },
             activation: MlpActivation::Gelu,
-            ..LLAMA.style
+            ..Style::LLAMA
         },
         attention_bias: (true, Biases::All),
         eps: 1e-5,
@@ -346,7 +346,7 @@ static FAMILIES: [Family; 39] = [
             told: PositionUse::Layers,
             names: Names::GPT_OSS,
             plan: NO_PLAN,
-            ..LLAMA.style
+            ..Style::LLAMA
         },
         attention_bias: (true, Biases::All),
         vocab: Some(201_088),
@@ -367,7 +367,7 @@ static FAMILIES: [Family; 39] = [
     },
     Family {
         name: "granitemoe",
-        style: Style { norms_made: NormsMade::Between, names: Names::GRANITE_MOE, plan: NO_PLAN, ..LLAMA.style },
+        style: Style { norms_made: NormsMade::Between, names: Names::GRANITE_MOE, plan: NO_PLAN, ..Style::LLAMA },
         experts: Some(OwnExperts { widens: true, of_chosen: true, ..EXPERTS }),
         own_keys: &GRANITE_EXPERTS,
         ..LLAMA
@@ -381,7 +381,7 @@ static FAMILIES: [Family; 39] = [
             told: PositionUse::Neither,
             names: Names::GRANITE4,
             plan: NO_PLAN,
-            ..LLAMA.style
+            ..Style::LLAMA
         },
         own_keys: &GRANITE_EXPERTS,
         ..LLAMA
@@ -393,7 +393,7 @@ static FAMILIES: [Family; 39] = [
             turns_anew: true,
             names: Names::HUNYUAN,
             plan: NO_PLAN,
-            ..LLAMA.style
+            ..Style::LLAMA
         },
         eps: 1e-5,
         vocab: Some(290_943),
@@ -431,7 +431,7 @@ static FAMILIES: [Family; 39] = [
     },
     Family {
         name: "mixtral",
-        style: Style { plan: TensorPlan { experts: ExpertFiles::Mixtral, ..TensorPlan::LLAMA }, ..LLAMA.style },
+        style: Style { plan: TensorPlan { experts: ExpertFiles::Mixtral, ..TensorPlan::LLAMA }, ..Style::LLAMA },
         attention_bias: NO_BIAS,
         kv_heads: Some(8),
         eps: 1e-5,
@@ -449,7 +449,7 @@ static FAMILIES: [Family; 39] = [
             names: Names::ARCEE,
             plan: NO_PLAN,
             activation: MlpActivation::SquaredRelu,
-            ..LLAMA.style
+            ..Style::LLAMA
         },
         eps: 1e-5,
         rotated: 0.5,
@@ -459,7 +459,7 @@ static FAMILIES: [Family; 39] = [
     },
     Family {
         name: "olmo",
-        style: Style { norm: NormKind::Bare, rotation: Rotation::Wide, ..LLAMA.style },
+        style: Style { norm: NormKind::Bare, rotation: Rotation::Wide, ..Style::LLAMA },
         eps: 1e-5,
         padding: Some(1),
         own_keys: &["clip_qkv"],
@@ -482,7 +482,7 @@ static FAMILIES: [Family; 39] = [
         style: Style {
             heads: HeadNorms::Together,
             plan: TensorPlan { experts: ExpertFiles::Own, attention: TensorPair::Gathered, ..TensorPlan::LLAMA },
-            ..LLAMA.style
+            ..Style::LLAMA
         },
         eps: 1e-5,
         padding: Some(1),
@@ -502,7 +502,7 @@ static FAMILIES: [Family; 39] = [
             names: Names::OPT,
             plan: NO_PLAN,
             activation: MlpActivation::Relu,
-            ..LLAMA.style
+            ..Style::LLAMA
         },
         attention_bias: (true, Biases::All),
         vocab: Some(50_272),
@@ -526,7 +526,7 @@ static FAMILIES: [Family; 39] = [
             kept: LayerLocals::Rotated,
             names: Names::PHI,
             activation: MlpActivation::NewGelu,
-            ..LLAMA.style
+            ..Style::LLAMA
         },
         attention_bias: NO_BIAS,
         vocab: Some(51_200),
@@ -542,7 +542,7 @@ static FAMILIES: [Family; 39] = [
         style: Style {
             packing: LayerFusion::All,
             plan: TensorPlan { attention: TensorPair::Gathered, mlp: TensorPair::Gathered, ..TensorPlan::LLAMA },
-            ..LLAMA.style
+            ..Style::LLAMA
         },
         eps: 1e-5,
         padding: Some(32_000),
@@ -552,7 +552,7 @@ static FAMILIES: [Family; 39] = [
     },
     Family {
         name: "qwen2",
-        style: Style { biases: Biases::Inputs, ..LLAMA.style },
+        style: Style { biases: Biases::Inputs, ..Style::LLAMA },
         kv_heads: Some(32),
         windows: WindowRule::Late,
         own_keys: &[],
@@ -560,7 +560,7 @@ static FAMILIES: [Family; 39] = [
     },
     Family {
         name: "qwen2_moe",
-        style: Style { biases: Biases::Inputs, ..LLAMA.style },
+        style: Style { biases: Biases::Inputs, ..Style::LLAMA },
         kv_heads: Some(16),
         windows: WindowRule::Early,
         experts: Some(OwnExperts { count: 60, chosen: 4, hidden: Some(1408), shared: Some(5632), ..EXPERTS }),
@@ -579,7 +579,7 @@ static FAMILIES: [Family; 39] = [
     },
     Family {
         name: "qwen3",
-        style: Style { heads: HeadNorms::Each, plan: WITH_NORMS, ..LLAMA.style },
+        style: Style { heads: HeadNorms::Each, plan: WITH_NORMS, ..Style::LLAMA },
         kv_heads: Some(32),
         head_size: Some(128),
         windows: WindowRule::Late,
@@ -591,7 +591,7 @@ static FAMILIES: [Family; 39] = [
         style: Style {
             heads: HeadNorms::Each,
             plan: TensorPlan { experts: ExpertFiles::Own, ..WITH_NORMS },
-            ..LLAMA.style
+            ..Style::LLAMA
         },
         kv_heads: Some(4),
         windows: WindowRule::AllWhereAsked,
@@ -619,7 +619,7 @@ static FAMILIES: [Family; 39] = [
     },
     Family {
         name: "smollm3",
-        style: Style { plan: WITH_TABLE, ..LLAMA.style },
+        style: Style { plan: WITH_TABLE, ..Style::LLAMA },
         kv_heads: Some(4),
         tied: true,
         theta: 2e6,
@@ -630,7 +630,7 @@ static FAMILIES: [Family; 39] = [
     },
     Family {
         name: "stablelm",
-        style: Style { norm: NormKind::Layer, kept: LayerLocals::Attention, plan: NO_PLAN, ..LLAMA.style },
+        style: Style { norm: NormKind::Layer, kept: LayerLocals::Attention, plan: NO_PLAN, ..Style::LLAMA },
         attention_bias: NO_BIAS,
         kv_heads: Some(32),
         eps: 1e-5,
@@ -647,7 +647,7 @@ static FAMILIES: [Family; 39] = [
     },
     Family {
         name: "starcoder2",
-        style: Style { norm: NormKind::Layer, ungated: true, plan: WITH_TABLE, ..LLAMA.style },
+        style: Style { norm: NormKind::Layer, ungated: true, plan: WITH_TABLE, ..Style::LLAMA },
         attention_bias: NO_BIAS,
         kv_heads: Some(2),
         tied: true,

@@ -1,7 +1,7 @@
 //! Keys of a `config.json` that are ignored here.
 
 /// Keys that change neither memory nor arithmetic of a training step.
-pub(super) const HARMLESS: [&str; 122] = [
+pub(super) const HARMLESS: [&str; 123] = [
     "_attn_implementation",
     "_attn_implementation_autoset",
     "_name_or_path",
@@ -29,6 +29,7 @@ pub(super) const HARMLESS: [&str; 122] = [
     "eos_token_id",
     "experts_per_token",
     "exponential_decay_length_penalty",
+    "ff_factor",
     "finetuning_task",
     "forced_bos_token_id",
     "forced_eos_token_id",

@@ -115,6 +115,7 @@ impl PlainMlp {
         let make = match style.mlp_biases {
             true if style.conv1d => Adaptable::conv1d,
             true => Adaptable::biased,
+            false if style.products => Adaptable::product,
             false => Adaptable::plain,
         };
         let names = style.names.mlp;

@@ -4,6 +4,7 @@ mod attention;
 mod config;
 mod expert_keys;
 mod experts;
+mod falcon;
 mod families;
 mod family;
 mod gpt2;

@@ -93,6 +93,8 @@ pub(super) struct DecoderModel {
     told: PositionUse,
     /// Positions are computed from a mask.
     counts_mask: bool,
+    /// SDPA always gets a mask.
+    always_masks: bool,
     /// The model is part of a larger one, which makes the masks before there are positions.
     within_another: bool,
 }
@@ -216,6 +218,7 @@ impl DecoderModel {
             eager: sizes.style.sinks,
             told: sizes.style.told,
             counts_mask: sizes.style.counts_mask,
+            always_masks: sizes.style.always_masks,
             within_another,
         })
     }
@@ -427,7 +430,7 @@ impl DecoderModel {
                 masks.push((window, Mask::Added(cx.attention_mask(shape, dtype)?)));
                 continue;
             }
-            let mut needed = window.is_some_and(|window| window <= rows);
+            let mut needed = self.always_masks || window.is_some_and(|window| window <= rows);
             if let (Some(with_token), false) = (&with_token, needed) {
                 cx.find_padding(with_token, pads)?;
                 needed = pads;

@@ -83,6 +83,16 @@ impl Names {
         adapted: &[Target::WholeAttention],
         ..Self::LLAMA
     };
+    /// Falcon's.
+    pub const FALCON: Self = Self {
+        model: "transformer",
+        embedding: "word_embeddings",
+        layers: "h",
+        norms: ["ln_attn", "ln_mlp"],
+        attention: "self_attention",
+        norm: "ln_f",
+        ..Self::NEOX
+    };
     /// OPT's, whose MLP is no module of its own.
     pub const OPT: Self = Self {
         model: "model.decoder",

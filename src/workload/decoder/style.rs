@@ -18,8 +18,12 @@ pub enum NormPlaces {
     Once,
     /// The same; the outputs of both are added to each other first (Phi).
     OncePaired,
+    /// The same; the output of attention is added to that of the MLP in place (Falcon 7B).
+    OnceInPlace,
     /// The same with a norm for each, both of the layer's input (GPT-NeoX).
     Beside,
+    /// A norm for each, both of the layer's input and before either runs; sums as in `OnceInPlace` (Falcon 40B).
+    BothInPlace,
     /// After both (OLMo 2).
     Behind,
 }
@@ -95,6 +99,8 @@ pub enum LayerFusion {
     Heads,
     /// The projections of queries, keys and values, side by side (GPT-2).
     Thirds,
+    /// The projections of queries, keys and values; the queries of a group beside the key and value that they share (Falcon).
+    Groups,
     /// The MLP's gate and up projections (GLM).
     Gates,
     /// Those of the MLP, and those of queries, keys and values (Phi-3).
@@ -176,7 +182,7 @@ pub enum MlpActivation {
 }
 
 /// How a decoder's parts differ from Llama's.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
     /// The kind of its norms.
     pub norm: NormKind,
@@ -196,6 +202,10 @@ pub struct Style {
     pub ungated: bool,
     /// Linear layers within layers are `Conv1D` of transformers: their weights are (in, out), with biases (GPT-2).
     pub conv1d: bool,
+    /// Linear layers within layers are `input @ weight.T` (Falcon).
+    pub products: bool,
+    /// SDPA gets a mask although it could do without (Falcon).
+    pub always_masks: bool,
     /// The head has a bias (Phi).
     pub head_bias: bool,
     /// The softmax of attention has one more logit for each head, which takes a share: only eager attention does that (gpt-oss).
@@ -222,4 +232,40 @@ pub struct Style {
     pub gemma: bool,
     /// The form of that GELU, or the activation of an MLP without a gate.
     pub activation: MlpActivation,
+}
+
+impl Style {
+    /// Llama's.
+    pub const LLAMA: Self = Self {
+        norm: NormKind::Plain,
+        places: NormPlaces::Before,
+        heads: HeadNorms::None,
+        biases: Biases::None,
+        mlp_biases: false,
+        rotation: Rotation::Plain,
+        packing: LayerFusion::None,
+        ungated: false,
+        conv1d: false,
+        products: false,
+        always_masks: false,
+        head_bias: false,
+        sinks: false,
+        norms_made: NormsMade::Last,
+        packed: PackedMlp::PHI,
+        told: PositionUse::Both,
+        counts_mask: false,
+        scales_queries: false,
+        turns_anew: false,
+        kept: LayerLocals::Nothing,
+        names: Names::LLAMA,
+        plan: TensorPlan::LLAMA,
+        gemma: false,
+        activation: MlpActivation::GeluTanh,
+    };
+}
+
+impl Default for Style {
+    fn default() -> Self {
+        Self::LLAMA
+    }
 }

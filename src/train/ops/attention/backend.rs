@@ -20,6 +20,24 @@ pub(super) enum Backend {
     Math,
 }
 
+/// Which heads of keys and values the heads of queries have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeysOf {
+    /// Each has its own.
+    Each,
+    /// Those of a group share one (`enable_gqa`).
+    Group,
+    /// All have the same one, and the call does not say so: only matrix products repeat it.
+    All,
+}
+
+impl KeysOf {
+    /// Heads of queries in groups of this many.
+    pub const fn group(heads: usize) -> Self {
+        if heads > 1 { Self::Group } else { Self::Each }
+    }
+}
+
 /// What the choice depends on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Inputs {
@@ -27,8 +45,8 @@ pub(super) struct Inputs {
     pub head_size: usize,
     /// Positions of the keys.
     pub keys: usize,
-    /// Several heads of queries share one head of keys and values (`enable_gqa`).
-    pub grouped: bool,
+    /// Which heads of keys and values the heads of queries have.
+    pub keys_of: KeysOf,
     /// A mask is added to scores.
     pub masked: bool,
     pub differentiates: bool,
@@ -80,6 +98,9 @@ impl Backend {
             let multiples = if multiple > 1 { format!(" in multiples of {multiple}") } else { String::new() };
             when(!taken, format!("takes heads up to {limit}{multiples}, not {head_size}"))
         };
+        if inputs.keys_of == KeysOf::All && self != Self::Math {
+            return Some("takes no single head of keys and values for all heads of queries".to_owned());
+        }
         match self {
             Self::Math => None,
             Self::CuDnn => {
@@ -106,8 +127,8 @@ impl Backend {
                 };
                 let known = dtype == DType::F32 || inputs.low_precision();
                 let types = || when(!known, format!("does not take {} on this card", in_pytorch(dtype)));
-                let grouped =
-                    || when(inputs.grouped, "takes as many heads of keys and values as of queries".to_owned());
+                let shared = inputs.keys_of == KeysOf::Group;
+                let grouped = || when(shared, "takes as many heads of keys and values as of queries".to_owned());
                 let unaligned = !head_size.is_multiple_of(alignment);
                 let heads = || when(unaligned, format!("takes heads in multiples of {alignment}, not {head_size}"));
                 since(50).or_else(types).or_else(heads).or_else(grouped)
@@ -186,7 +207,7 @@ mod tests {
 
     fn inputs(dtype: DType, head_size: usize, compute_capability: u32) -> Inputs {
         let libraries = Libraries { compute_capability, ..Libraries::HOPPER };
-        Inputs { dtype, head_size, keys: 64, grouped: false, masked: false, differentiates: true, libraries }
+        Inputs { dtype, head_size, keys: 64, keys_of: KeysOf::Each, masked: false, differentiates: true, libraries }
     }
 
     fn auto(dtype: DType, head_size: usize, capability: u32) -> Backend {
@@ -255,6 +276,16 @@ mod tests {
         let one_key = Inputs { keys: 1, ..inputs(DType::Bf16, 64, 90) };
         assert!(Backend::choose(CuDnn, one_key).is_err());
         assert_eq!(Backend::choose(AttentionKernel::Auto, one_key).unwrap(), Backend::Flash);
+    }
+
+    /// PyTorch's fused kernels want as many heads of keys as of queries, or to be told of groups.
+    #[test]
+    fn only_matrix_products_repeat_a_single_head_of_keys() {
+        let single = Inputs { keys_of: KeysOf::All, ..inputs(DType::Bf16, 64, 90) };
+        assert_eq!(Backend::choose(AttentionKernel::Auto, single).unwrap(), Backend::Math);
+        for kernel in [AttentionKernel::CuDnn, AttentionKernel::Flash, AttentionKernel::Efficient] {
+            assert!(Backend::choose(kernel, single).is_err(), "{kernel:?}");
+        }
     }
 
     #[test]

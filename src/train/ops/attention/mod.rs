@@ -6,6 +6,7 @@ mod backend;
 mod cache;
 mod cudnn;
 mod eager;
+mod eager_in_place;
 mod efficient;
 mod flash;
 mod grouped;
@@ -19,7 +20,7 @@ pub use grouped::SideBySide;
 
 pub(super) use math::{evenly_spaced, matrices};
 
-use backend::{Backend, Inputs};
+use backend::{Backend, Inputs, KeysOf};
 use heads::{FusedOutput, Heads};
 
 use crate::config::AttentionKernel;
@@ -42,11 +43,13 @@ struct Scores {
     window: Option<usize>,
     /// The share of weights that dropout leaves out.
     dropout: f64,
+    /// Products repeat a single head of keys and of values for all heads of queries.
+    broadcasts: bool,
 }
 
 impl Scores {
     const fn plain(causal: bool) -> Self {
-        Self { causal, scale: None, bias: None, window: None, dropout: 0.0 }
+        Self { causal, scale: None, bias: None, window: None, dropout: 0.0, broadcasts: false }
     }
 }
 
@@ -78,7 +81,7 @@ impl Context {
         let head_size = packed / 3 / heads.max(1);
         let (keys, differentiates) = (qkv.shape().dims()[1], self.differentiates(&[qkv]));
         let (dtype, libraries) = (qkv.dtype(), self.workspaces.policy);
-        let inputs = Inputs { dtype, head_size, keys, grouped: false, masked: false, differentiates, libraries };
+        let inputs = Inputs { dtype, head_size, keys, keys_of: KeysOf::Each, masked: false, differentiates, libraries };
         let backend = self.attention_backend(inputs)?;
         let parts = self.split_heads(qkv, heads, Some(backend));
         self.attend(backend, &parts, Scores::plain(causal))
@@ -99,7 +102,8 @@ impl Context {
     /// Out of memory, a failed kernel.
     pub fn attention_over(&mut self, q: &Tensor, k: &Tensor, v: &Tensor, causal: bool) -> OpResult<Tensor> {
         let parts = Heads { q: q.detach(), k: k.detach(), v: v.detach() };
-        let backend = self.backend_of(&parts, false, false)?;
+        let keys_of = KeysOf::group(parts.group());
+        let backend = self.backend_of(&parts, keys_of, (false, false))?;
         self.attend(backend, &parts, Scores::plain(causal))
     }
 
@@ -115,12 +119,17 @@ impl Context {
     }
 
     /// The kernel for separate queries, keys and values.
-    fn backend_of(&mut self, parts: &Heads, differentiates: bool, masked: bool) -> OpResult<Backend> {
+    fn backend_of(
+        &mut self,
+        parts: &Heads,
+        keys_of: KeysOf,
+        (differentiates, masked): (bool, bool),
+    ) -> OpResult<Backend> {
         self.attention_backend(Inputs {
             dtype: parts.q.dtype(),
             head_size: parts.q.shape().last(),
             keys: parts.keys(),
-            grouped: parts.group() > 1,
+            keys_of,
             masked,
             differentiates,
             libraries: self.workspaces.policy,
@@ -135,7 +144,7 @@ impl Context {
 
     fn attend(&mut self, backend: Backend, parts: &Heads, scores: Scores) -> OpResult<Tensor> {
         let [batch, heads, rows, head_size] = *parts.q.shape().dims() else { return Ok(parts.q.clone()) };
-        let Scores { causal, scale, bias, window, dropout: share } = scores;
+        let Scores { causal, scale, bias, window, dropout: share, broadcasts } = scores;
         #[expect(clippy::cast_precision_loss, reason = "head sizes are small")]
         let scale = scale.unwrap_or(1.0 / (head_size as f32).sqrt());
         let group = parts.group().max(1);
@@ -147,7 +156,7 @@ impl Context {
             Backend::CuDnn => self.cudnn_attention(parts, shape, bias),
             Backend::Efficient => self.efficient_attention(parts, shape, bias),
             Backend::Flash => self.flash_attention(parts, shape),
-            Backend::Math => self.math_attention(parts, shape, bias, share),
+            Backend::Math => self.math_attention(parts, shape, bias, (share, broadcasts)),
         }
     }
 
