@@ -3,38 +3,18 @@
 use vramlab_device::DType;
 use vramlab_model::NameId;
 use vramlab_train::{
-    Context, EagerScores, OpResult, PositionScale, Repeatable, RotaryTables, SdpaMask, SideBySide, Tensor, Turn,
+    Context, EagerScores, OpResult, PositionScale, Repeatable, RotaryTables, SideBySide, Tensor, Turn,
 };
 
 use super::super::llama::{Norm, NormKind};
 use super::super::lora::{Adaptable, Lora, Target};
 use super::super::parameters::Parameters;
+use super::attention_inputs::{AttentionInputs, Mask};
 use super::head_norms::NormsOfHeads;
+use super::latent::LatentProjections;
 use super::names::Names;
 use super::sizes::{DecoderSizes, DropoutPlace, Dropouts};
 use super::style::{Biases, HeadNorms, LayerFusion, LayerLocals, NormPlaces, Rotation};
-
-/// A mask in the form that attention takes.
-#[derive(Clone)]
-pub(super) enum Mask {
-    /// Added to the scores of eager attention.
-    Added(Tensor),
-    /// Given to SDPA.
-    Sdpa(SdpaMask),
-}
-
-/// Inputs of a layer's attention besides the hidden states.
-pub(super) struct AttentionInputs {
-    /// `None` if positions are learned.
-    pub tables: Option<RotaryTables>,
-    /// Queries and keys are rotated.
-    pub rotates: bool,
-    pub mask: Option<Mask>,
-    /// Keys and values go into a cache.
-    pub caches: bool,
-    /// The layer has a sliding window.
-    pub windowed: bool,
-}
 
 /// When queries and keys are normalised.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -63,6 +43,8 @@ enum Projections {
         all: Box<Adaptable>,
         groups: usize,
     },
+    /// Queries, and keys and values by way of a latent vector (DeepSeek).
+    Latent(Box<LatentProjections>),
     /// One layer makes all three (Phi-3): columns of queries, then of keys and as many of values.
     Packed {
         all: Box<Adaptable>,
@@ -107,6 +89,12 @@ pub(super) struct Attention {
 impl Attention {
     pub fn make(cx: &mut Context, all: &mut Parameters, name: &str, sizes: &DecoderSizes) -> OpResult<Self> {
         let DecoderSizes { width, heads, kv_heads, head_size, style, .. } = *sizes;
+        if let Some(latent) = sizes.latent {
+            let projections = Projections::Latent(Box::new(LatentProjections::make(cx, all, name, sizes, latent)?));
+            let make = if style.biases == Biases::All { Adaptable::biased } else { Adaptable::plain };
+            let output = make(cx, all, &format!("{name}.o_proj"), [heads * latent.value, width])?;
+            return Ok(Self::of(cx, name, sizes, projections, output, None));
+        }
         let place = style.sinks.then(|| all.reserve());
         let mut projection = |cx: &mut Context, part: &str, ends: [usize; 2], biased: bool| {
             let make = if biased { Adaptable::biased } else { Adaptable::plain };
@@ -266,6 +254,10 @@ impl Attention {
                 projections.adapt(cx, all, name, lora, self.names.projections)?;
                 self.output.adapt(cx, all, name, lora, self.names.output)
             }
+            Projections::Latent(projections) => {
+                projections.adapt(cx, all, name, lora)?;
+                self.output.adapt(cx, all, name, lora, self.names.output)
+            }
             Projections::Packed { all: packed, .. } => {
                 self.output.adapt(cx, all, name, lora, self.names.output)?;
                 packed.adapt(cx, all, name, lora, self.names.projections)
@@ -273,11 +265,12 @@ impl Attention {
         }
     }
 
-    /// Queries, keys and values (batch, heads, rows, head size), normalised if the model does that here, and the tensor that all
-    /// three were cut from, which has a variable of its own.
-    fn parts(&self, cx: &mut Context, input: &Tensor) -> OpResult<([Tensor; 3], Option<Tensor>)> {
+    /// Queries, keys and values (batch, heads, rows, head size), normalised if the model does that here, and the tensors with
+    /// variables of their own, such as the one that all three were cut from.
+    fn parts(&self, cx: &mut Context, input: &Tensor, seen: &AttentionInputs) -> OpResult<([Tensor; 3], Vec<Tensor>)> {
         let (parts, packed) = match &self.projections {
-            Projections::Apart(projections) => return Ok((self.projected(cx, input, projections)?, None)),
+            Projections::Apart(projections) => return Ok((self.projected(cx, input, projections)?, Vec::new())),
+            Projections::Latent(projections) => return projections.parts(cx, input, seen),
             Projections::Heads(projections) => {
                 let packed = projections.forward(cx, input)?;
                 (cx.thirds_of_heads(&packed, self.head_size), packed)
@@ -302,7 +295,7 @@ impl Attention {
                 (parts.map(|part| cx.by_head_size(&part, self.head_size)), packed)
             }
         };
-        Ok((parts, Some(packed)))
+        Ok((parts, vec![packed]))
     }
 
     /// The same from projections apart.
@@ -380,7 +373,7 @@ impl Attention {
         match self.projections {
             Projections::Packed { .. } => return cx.rotary_with_rest([&q, &k], tables),
             Projections::Heads(_) => return cx.rotary_before_rest([&q, &k], tables, Turn::default()),
-            Projections::Apart(_) | Projections::Thirds(_) | Projections::Groups { .. } => {}
+            Projections::Apart(_) | Projections::Thirds(_) | Projections::Groups { .. } | Projections::Latent(_) => {}
         }
         let (turn, tables) = match self.rotation {
             Rotation::Neighbours => {
@@ -404,7 +397,9 @@ impl Attention {
                 return Ok([cx.cast(&both[0], dtype, "rotated queries")?, cx.cast(&both[1], dtype, "rotated keys")?]);
             }
             Rotation::Halves => return Ok([cx.rotary_by_halves(&q, tables)?, cx.rotary_by_halves(&k, tables)?]),
-            Rotation::Plain | Rotation::Wide | Rotation::Never => (Turn::default(), tables),
+            Rotation::Plain | Rotation::Wide | Rotation::Never | Rotation::Complex | Rotation::Pairs => {
+                (Turn::default(), tables)
+            }
         };
         let both = [cx.rotary(&q, tables, turn)?, cx.rotary(&k, tables, turn)?];
         let dtype = q.dtype();
@@ -422,16 +417,19 @@ impl Attention {
         seen: &AttentionInputs,
     ) -> OpResult<(Tensor, Option<Tensor>)> {
         let AttentionInputs { tables, rotates, mask, caches, windowed } = seen;
-        let ([q, k, v], _packed) = self.parts(cx, input)?;
+        let ([q, k, v], _variables) = self.parts(cx, input, seen)?;
+        // With latent vectors, these are what is rotated and cached.
+        let latent = matches!(self.projections, Projections::Latent(_));
+        let (rotates, caches) = (*rotates && !latent, *caches && !latent);
         let mut _cut = None;
         // The parts that are not rotated are freed once both are rotated.
         let [q, k] = match tables {
-            Some(tables) if *rotates && self.keeps => {
+            Some(tables) if rotates && self.keeps => {
                 let [whole, rotated] = cx.within(self.scope, |cx| cx.rotary_with_parts([&q, &k], tables))?;
                 _cut = Some(([q, k], rotated));
                 whole
             }
-            Some(tables) if *rotates => cx.within(self.scope, |cx| self.rotated(cx, q, k, tables))?,
+            Some(tables) if rotates => cx.within(self.scope, |cx| self.rotated(cx, q, k, tables))?,
             _ => [q, k],
         };
         let [q, k] = match &self.norms {
@@ -455,10 +453,10 @@ impl Attention {
             }
             None => q,
         };
-        if *caches && *windowed {
+        if caches && *windowed {
             cx.within(self.scope, Context::cache_of_window)?;
         }
-        let [k, v] = if *caches {
+        let [k, v] = if caches {
             let both =
                 cx.within(self.scope, |cx| OpResult::Ok([cx.cached(&k, k.dtype())?, cx.cached(&v, k.dtype())?]))?;
             drop((k, v));

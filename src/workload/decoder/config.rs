@@ -17,6 +17,7 @@ use super::family::Family;
 use super::gpt2::Gpt2Keys;
 use super::granite4::Granite4Keys;
 use super::harmless::HARMLESS;
+use super::latent_keys::LatentKeys;
 use super::names::Names;
 use super::opt::OptKeys;
 use super::pattern::LayerPattern;
@@ -115,6 +116,8 @@ pub struct ModelConfig {
     #[serde(flatten)]
     falcon: FalconKeys,
     #[serde(flatten)]
+    latent: LatentKeys,
+    #[serde(flatten)]
     rest: BTreeMap<String, Unread>,
 }
 
@@ -158,9 +161,19 @@ impl ModelConfig {
         } else {
             unrotated
         };
-        let head_size = self.head_dim.map_or(family.head_size.unwrap_or(width / heads), Extent::get);
         let rotations = self.rotations();
-        let rotated = rotations.rotated(family, head_size)?;
+        let latent = self.latent.sizes(family);
+        let (head_size, rotated) = match latent {
+            // A key for the size of heads is not read.
+            Some((latent, rotated)) => (latent.plain + rotated, rotated),
+            None => {
+                let size = self.head_dim.map_or(family.head_size.unwrap_or(width / heads), Extent::get);
+                (size, rotations.rotated(family, size)?)
+            }
+        };
+        if !rotated.is_multiple_of(2) && latent.is_some() {
+            return Err(format!("qk_rope_head_dim is {rotated}; use an even number"));
+        }
         Ok(DecoderSizes {
             vocab: needed("vocab_size", vocab.or(self.vocab_size), family.vocab)?,
             width,
@@ -173,9 +186,12 @@ impl ModelConfig {
             heads,
             kv_heads: match family.name {
                 "falcon" => self.falcon.kv_heads(heads)?,
+                // Keys and values of all heads are expanded.
+                _ if latent.is_some() => heads,
                 _ => self.num_key_value_heads.map_or(family.kv_heads.unwrap_or(heads), Extent::get),
             },
             head_size,
+            latent: latent.map(|(sizes, _)| sizes),
             rotated: (rotated < head_size).then_some(rotated),
             tied: self.tie_word_embeddings.unwrap_or(family.tied),
             eps: self.eps(family),
@@ -192,7 +208,8 @@ impl ModelConfig {
             clip: self.clip_qkv,
             query_scalar: self
                 .query_pre_attn_scalar
-                .or(family.own_keys.contains(&"query_pre_attn_scalar").then_some(256.0)),
+                .or(family.own_keys.contains(&"query_pre_attn_scalar").then_some(256.0))
+                .or(latent.map(|_| head_size as f64 / rotations.product_scale().powi(2))),
             caps: SoftCaps {
                 scores: self.attn_logit_softcapping.or(gemma2.then_some(50.0)),
                 logits: self.final_logit_softcapping.or(gemma2.then_some(30.0)),
@@ -417,10 +434,12 @@ impl ModelConfig {
         quantization.map_err(|why| format!("quantization_config: {why}"))
     }
 
-    /// Files have the experts in MXFP4, which can't be trained: they are loaded in 16 bits (`Mxfp4Config(dequantize=True)`).
+    /// Files have the experts in MXFP4, or all layers in FP8, which can't be trained: they are loaded in 16 bits
+    /// (`Mxfp4Config(dequantize=True)`, `FineGrainedFP8Config(dequantize=True)`).
     fn comes_dequantized(&self) -> bool {
-        let packed = self.quantization_config.as_ref().is_some_and(BitsAndBytesConfig::is_mxfp4);
-        packed && self.family().is_ok_and(|family| family.name == "gpt_oss")
+        let packed = self.quantization_config.as_ref().and_then(BitsAndBytesConfig::method);
+        let family = self.family().map_or("", |family| family.name);
+        matches!((family, packed), ("gpt_oss", Some("mxfp4")) | ("deepseek_v3", Some("fp8")))
     }
 
     /// The keys about rotations.
@@ -510,7 +529,7 @@ impl ModelConfig {
             ("final_logit_softcapping", self.final_logit_softcapping.is_some()),
         ];
         let own = own.into_iter().chain(self.experts.asked()).chain(self.gpt2.asked());
-        let mut own = own.chain(self.opt.asked()).chain(self.falcon.asked());
+        let mut own = own.chain(self.opt.asked()).chain(self.falcon.asked()).chain(self.latent.asked());
         if let Some((key, _)) = own.find(|(key, asks)| *asks && !family.own_keys.contains(key)) {
             return Err(format!("{key} asks for something that {} does not have; leave it out", family.name));
         }
@@ -520,6 +539,7 @@ impl ModelConfig {
         let missing = match family.name {
             "gpt2" => self.gpt2.missing(),
             "falcon" => self.falcon.missing(),
+            "deepseek_v2" | "deepseek_v3" => self.latent.missing(),
             "opt" => self.opt.missing(self.width()?),
             _ => None,
         };

@@ -1,6 +1,6 @@
 //! The families of decoders: the properties of each, and its defaults for keys that a `config.json` leaves out.
 
-use vramlab_train::SigmoidRule;
+use vramlab_train::{ExpertScores, GroupRule};
 
 use super::super::llama::{NormKind, PackedMlp};
 use super::super::plan::{ExpertFiles, TensorPair, TensorPlan};
@@ -45,11 +45,15 @@ const EXPERTS: OwnExperts = OwnExperts {
     widens: false,
     of_chosen: false,
     router_first: true,
-    sigmoid: None,
+    in_groups: None,
+    narrow_correction: false,
     dense: 0,
     shared: None,
     clamped: false,
 };
+
+/// Experts that are weighed by sigmoids, in one group.
+const IN_ONE_GROUP: GroupRule = GroupRule { scores: ExpertScores::Sigmoid, groups: 1, chosen_groups: 1, factor: 1.0 };
 
 const LLAMA: Family = Family {
     name: "llama",
@@ -88,6 +92,25 @@ const MULTIPLIED: [&str; 4] = ["attention_multiplier", "embedding_multiplier", "
 /// Granite's multipliers and the keys of its experts.
 const GRANITE_EXPERTS: [&str; 6] =
     [MULTIPLIED[0], MULTIPLIED[1], MULTIPLIED[2], MULTIPLIED[3], "num_experts_per_tok", "num_local_experts"];
+
+/// The keys of DeepSeek's experts and latent vectors.
+const DEEPSEEK: [&str; 15] = [
+    "first_k_dense_replace",
+    "kv_lora_rank",
+    "moe_intermediate_size",
+    "n_group",
+    "n_routed_experts",
+    "n_shared_experts",
+    "norm_topk_prob",
+    "num_experts_per_tok",
+    "q_lora_rank",
+    "qk_nope_head_dim",
+    "qk_rope_head_dim",
+    "rope_interleave",
+    "routed_scaling_factor",
+    "topk_group",
+    "v_head_dim",
+];
 
 /// `attention_bias` is not read.
 const NO_BIAS: (bool, Biases) = (false, Biases::None);
@@ -140,7 +163,7 @@ const GLM: Family = Family {
 };
 
 /// All, in the order of their names.
-static FAMILIES: [Family; 40] = [
+static FAMILIES: [Family; 42] = [
     Family {
         name: "arcee",
         style: Style { ungated: true, names: Names::ARCEE, activation: MlpActivation::SquaredRelu, ..Style::LLAMA },
@@ -155,6 +178,42 @@ static FAMILIES: [Family; 40] = [
         turns_in_windows: true,
         own_keys: &["layer_norm_eps", "logit_scale", "sliding_window_pattern"],
         ..COHERE
+    },
+    Family {
+        name: "deepseek_v2",
+        style: Style { rotation: Rotation::Complex, names: Names::DEEPSEEK, ..Style::LLAMA },
+        vocab: Some(102_400),
+        heads: Some(32),
+        experts: Some(OwnExperts {
+            count: 64,
+            hidden: Some(1407),
+            narrows: false,
+            router_first: false,
+            in_groups: Some(GroupRule { scores: ExpertScores::Softmax, ..IN_ONE_GROUP }),
+            shared: Some(2),
+            ..EXPERTS
+        }),
+        own_keys: &DEEPSEEK,
+        ..LLAMA
+    },
+    Family {
+        name: "deepseek_v3",
+        style: Style { rotation: Rotation::Pairs, names: Names::DEEPSEEK, ..Style::LLAMA },
+        vocab: Some(129_280),
+        heads: Some(128),
+        experts: Some(OwnExperts {
+            count: 256,
+            chosen: 8,
+            hidden: Some(2048),
+            narrows: false,
+            router_first: false,
+            in_groups: Some(GroupRule { groups: 8, chosen_groups: 4, factor: 2.5, ..IN_ONE_GROUP }),
+            narrow_correction: true,
+            dense: 3,
+            ..EXPERTS
+        }),
+        own_keys: &DEEPSEEK,
+        ..LLAMA
     },
     Family {
         name: "ernie4_5",
@@ -265,7 +324,7 @@ static FAMILIES: [Family; 40] = [
             hidden: Some(1408),
             narrows: false,
             router_first: false,
-            sigmoid: Some(SigmoidRule { groups: 1, chosen_groups: 1, factor: 1.0 }),
+            in_groups: Some(IN_ONE_GROUP),
             dense: 1,
             ..EXPERTS
         }),

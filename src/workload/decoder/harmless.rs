@@ -1,7 +1,7 @@
 //! Keys of a `config.json` that are ignored here.
 
 /// Keys that change neither memory nor arithmetic of a training step.
-pub(super) const HARMLESS: [&str; 123] = [
+pub(super) const HARMLESS: [&str; 130] = [
     "_attn_implementation",
     "_attn_implementation_autoset",
     "_name_or_path",
@@ -11,6 +11,7 @@ pub(super) const HARMLESS: [&str; 123] = [
     "attention_head_dim",
     "attention_softmax_in_fp32",
     "auto_map",
+    "aux_loss_alpha",
     "bad_words_ids",
     "base_model_name_or_path",
     "begin_suppress_tokens",
@@ -27,6 +28,7 @@ pub(super) const HARMLESS: [&str; 123] = [
     "encoder_no_repeat_ngram_size",
     "eod_token_id",
     "eos_token_id",
+    "ep_size",
     "experts_per_token",
     "exponential_decay_length_penalty",
     "ff_factor",
@@ -63,6 +65,7 @@ pub(super) const HARMLESS: [&str; 123] = [
     "min_length",
     "mlp_type",
     "model_max_length",
+    "moe_layer_freq",
     "moe_topk",
     "n_ctx",
     "n_special",
@@ -71,6 +74,7 @@ pub(super) const HARMLESS: [&str; 123] = [
     "normalization_function",
     "num_beam_groups",
     "num_beams",
+    "num_mtp_layers",
     "num_nextn_predict_layers",
     "num_return_sequences",
     "num_shared_expert",
@@ -85,6 +89,7 @@ pub(super) const HARMLESS: [&str; 123] = [
     "prefix",
     "pretraining_tp",
     "problem_type",
+    "qk_head_dim",
     "remove_invalid_values",
     "repetition_penalty",
     "return_dict",
@@ -92,7 +97,9 @@ pub(super) const HARMLESS: [&str; 123] = [
     "rope_interleaved",
     "router_aux_loss_coef",
     "scale_attention_softmax_in_fp32",
+    "scoring_func",
     "sep_token_id",
+    "seq_aux",
     "sliding_window_size",
     "summary_first_dropout",
     "summary_proj_to_labels",

@@ -15,7 +15,7 @@ use super::super::lora::Lora;
 use super::super::modules::Linear;
 use super::super::parameters::Parameters;
 use super::super::quantization::Preparation;
-use super::attention::{AttentionInputs, Mask};
+use super::attention_inputs::{AttentionInputs, Mask};
 use super::layer::{Call, DecoderLayer, norm};
 use super::opt::OptKeys;
 use super::pattern::LayerPattern;

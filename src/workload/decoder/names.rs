@@ -83,6 +83,8 @@ impl Names {
         adapted: &[Target::WholeAttention],
         ..Self::LLAMA
     };
+    /// DeepSeek's; peft has no layers of its own for it.
+    pub const DEEPSEEK: Self = Self { adapted: &[], ..Self::LLAMA };
     /// Falcon's.
     pub const FALCON: Self = Self {
         model: "transformer",

@@ -80,9 +80,18 @@ pub enum Rotation {
     CastNeighbours,
     /// By halves, with tables of one half (gpt-oss).
     Halves,
+    /// The last part of heads, whose adjacent elements are complex numbers in f32 (DeepSeek-V2).
+    Complex,
+    /// The last part of heads, whose adjacent elements are pairs that end up in two halves (DeepSeek-V3).
+    Pairs,
 }
 
 impl Rotation {
+    /// Whether keys and values come from a latent vector.
+    pub(super) const fn is_of_latent(self) -> bool {
+        matches!(self, Self::Complex | Self::Pairs)
+    }
+
     /// Whether the tables are in f32.
     pub(super) const fn is_wide(self) -> bool {
         matches!(self, Self::Wide | Self::WideNeighbours)

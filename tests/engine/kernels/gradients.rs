@@ -299,6 +299,7 @@ fn attention_with_and_without_the_causal_mask() {
             group,
             rows,
             head_size: size,
+            value_size: size,
             causal,
             window,
             masked: false,

@@ -81,7 +81,17 @@ impl Context {
         let head_size = packed / 3 / heads.max(1);
         let (keys, differentiates) = (qkv.shape().dims()[1], self.differentiates(&[qkv]));
         let (dtype, libraries) = (qkv.dtype(), self.workspaces.policy);
-        let inputs = Inputs { dtype, head_size, keys, keys_of: KeysOf::Each, masked: false, differentiates, libraries };
+        let value_size = head_size;
+        let inputs = Inputs {
+            dtype,
+            head_size,
+            value_size,
+            keys,
+            keys_of: KeysOf::Each,
+            masked: false,
+            differentiates,
+            libraries,
+        };
         let backend = self.attention_backend(inputs)?;
         let parts = self.split_heads(qkv, heads, Some(backend));
         self.attend(backend, &parts, Scores::plain(causal))
@@ -128,6 +138,7 @@ impl Context {
         self.attention_backend(Inputs {
             dtype: parts.q.dtype(),
             head_size: parts.q.shape().last(),
+            value_size: parts.v.shape().last(),
             keys: parts.keys(),
             keys_of,
             masked,
@@ -151,7 +162,9 @@ impl Context {
         let masked = bias.is_some();
         // With matrix products, dropout is an op of its own.
         let dropout = if backend == Backend::Math { None } else { self.dropout_mask(share) };
-        let shape = AttentionShape { batch, heads, group, rows, head_size, causal, window, masked, scale, dropout };
+        let value_size = parts.v.shape().last();
+        let shape =
+            AttentionShape { batch, heads, group, rows, head_size, value_size, causal, window, masked, scale, dropout };
         match backend {
             Backend::CuDnn => self.cudnn_attention(parts, shape, bias),
             Backend::Efficient => self.efficient_attention(parts, shape, bias),
@@ -248,6 +261,12 @@ impl Context {
             [shape.rows * width, head_size, width, 1],
             0,
         )
+    }
+
+    /// A (batch, heads, rows, …) view of a contiguous (batch, rows, width) tensor, whatever the size of its heads.
+    fn heads_of_width(tensor: &Tensor, shape: AttentionShape) -> Tensor {
+        let head_size = tensor.shape().last() / shape.heads.max(1);
+        Self::by_heads(tensor, AttentionShape { head_size, ..shape }, head_size)
     }
 
     /// Runs the fused kernel, with results for a backward pass.
