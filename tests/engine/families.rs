@@ -421,7 +421,7 @@ fn the_advice_of_a_refused_family_leads_to_a_model() {
         ("qwen3_vl", Some("qwen3_vl_text")),
         ("gemma3n", Some("gemma3n_text")),
         ("llama4", Some("llama4_text")),
-        ("deepseek_v3", None),
+        ("bloom", None),
     ] {
         let mut inner = text.clone();
         inner["model_type"] = json!(of_text.unwrap_or(family));
