@@ -183,6 +183,15 @@ fn a_key_of_another_family_is_named() {
         ("falcon-mini", "activation", json!("relu"), "the activation 'relu' of falcon is not there; there is gelu"),
         ("falcon-mini", "hidden_size", json!(66), "hidden_size is 66, which 4 heads do not divide; use a multiple of"),
         ("falcon-new", "num_kv_heads", json!(1), "num_kv_heads is 1 of 4 heads; with new_decoder_architecture use"),
+        ("bloom-mini", "slow_but_exact", json!(true), "slow_but_exact asks for something that is not there"),
+        (
+            "bloom-mini",
+            "apply_residual_connection_post_layernorm",
+            json!(true),
+            "apply_residual_connection_post_layernorm asks for something that is not there",
+        ),
+        ("bloom-mini", "hidden_size", json!(66), "hidden_size is 66, which 4 heads do not divide; use a multiple of"),
+        ("bloom-mini", "attention_dropout", json!(1.0), "attention_dropout is 1; use a number from 0 on, below 1"),
         ("deepseek3-mini", "rope_interleave", json!(false), "rope_interleave asks for something that is not there"),
         ("deepseek3-mini", "qk_rope_head_dim", json!(7), "qk_rope_head_dim is 7; use an even number"),
         ("deepseek3-mini", "n_group", json!(3), "n_group is 3 of 8 experts; use a number that leaves each group two"),
@@ -421,7 +430,7 @@ fn the_advice_of_a_refused_family_leads_to_a_model() {
         ("qwen3_vl", Some("qwen3_vl_text")),
         ("gemma3n", Some("gemma3n_text")),
         ("llama4", Some("llama4_text")),
-        ("bloom", None),
+        ("mpt", None),
     ] {
         let mut inner = text.clone();
         inner["model_type"] = json!(of_text.unwrap_or(family));

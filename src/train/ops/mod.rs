@@ -7,6 +7,7 @@ mod activation;
 mod attention;
 mod batch_norm;
 mod binary_cross_entropy;
+mod bloom_gelu;
 mod by_hand;
 mod cast;
 mod causal;
@@ -49,7 +50,7 @@ mod softmax_router;
 mod tiles;
 mod wide_norm;
 
-pub use attention::{EagerScores, SideBySide};
+pub use attention::{BiasedAttention, CountedBias, EagerScores, SideBySide};
 pub use batch_norm::RunningStatistics;
 pub use by_hand::AttentionOutput;
 pub use causal::{CountedPositions, NextLabels};

@@ -3,7 +3,7 @@
 use vramlab_device::DType;
 use vramlab_model::NameId;
 use vramlab_train::{
-    Context, EagerScores, OpResult, PositionScale, Repeatable, RotaryTables, SideBySide, Tensor, Turn,
+    BiasedAttention, Context, EagerScores, OpResult, PositionScale, Repeatable, RotaryTables, SideBySide, Tensor, Turn,
 };
 
 use super::super::llama::{Norm, NormKind};
@@ -36,6 +36,8 @@ enum Projections {
     Apart(Box<[Adaptable; 3]>),
     /// One layer makes all three, side by side in each head (GPT-NeoX).
     Heads(Box<Adaptable>),
+    /// The same, each cut out of it for itself (BLOOM).
+    Selected(Box<Adaptable>),
     /// One layer makes all three, side by side (GPT-2).
     Thirds(Box<Adaptable>),
     /// One layer makes all three, for groups of heads that share a key and a value (Falcon).
@@ -103,7 +105,7 @@ impl Attention {
         let biased = style.biases != Biases::None;
         match style.packing {
             LayerFusion::All => return Self::packed(cx, all, name, sizes),
-            LayerFusion::Heads | LayerFusion::Thirds | LayerFusion::Groups => {
+            LayerFusion::Heads | LayerFusion::Selected | LayerFusion::Thirds | LayerFusion::Groups => {
                 return Self::side_by_side(cx, all, name, sizes);
             }
             LayerFusion::None | LayerFusion::Gates => {}
@@ -177,6 +179,7 @@ impl Attention {
         let projections = Box::new(projections);
         let projections = match style.packing {
             LayerFusion::Thirds => Projections::Thirds(projections),
+            LayerFusion::Selected => Projections::Selected(projections),
             LayerFusion::Groups => Projections::Groups { all: projections, groups: kv_heads },
             _ => Projections::Heads(projections),
         };
@@ -249,6 +252,7 @@ impl Attention {
                 self.output.adapt(cx, all, name, lora, self.names.output)
             }
             Projections::Heads(projections)
+            | Projections::Selected(projections)
             | Projections::Thirds(projections)
             | Projections::Groups { all: projections, .. } => {
                 projections.adapt(cx, all, name, lora, self.names.projections)?;
@@ -274,6 +278,10 @@ impl Attention {
             Projections::Heads(projections) => {
                 let packed = projections.forward(cx, input)?;
                 (cx.thirds_of_heads(&packed, self.head_size), packed)
+            }
+            Projections::Selected(projections) => {
+                let packed = projections.forward(cx, input)?;
+                (cx.selected_thirds(&packed, self.head_size), packed)
             }
             Projections::Thirds(projections) => {
                 let packed = projections.forward(cx, input)?;
@@ -373,7 +381,11 @@ impl Attention {
         match self.projections {
             Projections::Packed { .. } => return cx.rotary_with_rest([&q, &k], tables),
             Projections::Heads(_) => return cx.rotary_before_rest([&q, &k], tables, Turn::default()),
-            Projections::Apart(_) | Projections::Thirds(_) | Projections::Groups { .. } | Projections::Latent(_) => {}
+            Projections::Apart(_)
+            | Projections::Selected(_)
+            | Projections::Thirds(_)
+            | Projections::Groups { .. }
+            | Projections::Latent(_) => {}
         }
         let (turn, tables) = match self.rotation {
             Rotation::Neighbours => {
@@ -409,6 +421,37 @@ impl Attention {
         Ok([cx.cast(&both[0], dtype, "rotated queries")?, cx.cast(&both[1], dtype, "rotated keys")?])
     }
 
+    /// The sum of the residual stream and the output, and the weights, with a bias of positions (BLOOM).
+    pub fn forward_onto(
+        &self,
+        cx: &mut Context,
+        [input, residual]: [&Tensor; 2],
+        seen: &AttentionInputs,
+        dropout: f64,
+    ) -> OpResult<(Tensor, Tensor)> {
+        let AttentionInputs { mask: Some(Mask::Added(mask)), bias: Some(bias), caches, .. } = seen else {
+            return Ok((residual.clone(), input.clone()));
+        };
+        let ([q, k, v], packed) = self.parts(cx, input, seen)?;
+        let [k, v] = if *caches {
+            cx.within(self.scope, |cx| OpResult::Ok([cx.cached(&k, k.dtype())?, cx.cached(&v, k.dtype())?]))?
+        } else {
+            [k, v]
+        };
+        let share = self.dropouts.attention;
+        let by = EagerScores { scale: self.scale, cap: None, mask, dropout: share, plain: false };
+        let BiasedAttention { output, weights, variables } =
+            cx.within(self.scope, |cx| cx.biased_attention([&q, &k, &v], by, bias))?;
+        let made = self.output.forward(cx, &output)?;
+        let sum = cx.within(self.scope, |cx| {
+            let dropped = cx.dropout(&made, dropout)?;
+            cx.add(residual, &dropped)
+        })?;
+        cx.put_out(self.scope, &sum);
+        drop((made, output, variables, packed));
+        Ok((sum, weights))
+    }
+
     /// The output, and the weights of attention if something holds them.
     pub fn forward(
         &self,
@@ -416,7 +459,7 @@ impl Attention {
         input: &Tensor,
         seen: &AttentionInputs,
     ) -> OpResult<(Tensor, Option<Tensor>)> {
-        let AttentionInputs { tables, rotates, mask, caches, windowed } = seen;
+        let AttentionInputs { tables, rotates, mask, caches, windowed, .. } = seen;
         let ([q, k, v], _variables) = self.parts(cx, input, seen)?;
         // With latent vectors, these are what is rotated and cached.
         let latent = matches!(self.projections, Projections::Latent(_));

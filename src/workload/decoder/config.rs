@@ -146,7 +146,7 @@ impl ModelConfig {
         }
         let heads = needed("num_attention_heads", self.num_attention_heads.or(self.gpt2.n_head), family.heads)?;
         let width = self.width()?;
-        if (positions.is_some() || family.name == "falcon") && !width.is_multiple_of(heads) {
+        if (positions.is_some() || matches!(family.name, "bloom" | "falcon")) && !width.is_multiple_of(heads) {
             let [key, of_heads] = match family.name {
                 "gpt2" => ["n_embd", "n_head"],
                 _ => ["hidden_size", "num_attention_heads"],
@@ -179,6 +179,7 @@ impl ModelConfig {
             width,
             hidden: match family.name {
                 "gpt2" => self.gpt2.n_inner.map_or(4 * width, Extent::get),
+                "bloom" => 4 * width,
                 "falcon" => self.falcon.ffn_hidden_size.map_or(4 * width, Extent::get),
                 _ => self.hidden(family)?,
             },
@@ -224,10 +225,10 @@ impl ModelConfig {
         })
     }
 
-    /// Whether its attention has sinks, which transformers only supports op by op: no SDPA kernel takes them.
+    /// Whether its attention has sinks or a bias of positions, which transformers only supports op by op: no SDPA kernel takes them.
     #[must_use]
     pub fn attends_eagerly(&self) -> bool {
-        self.family().is_ok_and(|family| family.style.sinks)
+        self.family().is_ok_and(|family| family.style.sinks || family.style.alibi)
     }
 
     /// The number of positions with learned embeddings, if the model has them.
@@ -243,13 +244,13 @@ impl ModelConfig {
 
     /// The token whose embedding gets no gradient; GPT-2 and GPT-NeoX train all embeddings.
     fn padding(&self, family: &Family) -> Option<usize> {
-        let all_learn = [Names::FALCON, Names::GPT2, Names::NEOX].contains(&family.style.names);
+        let all_learn = [Names::BLOOM, Names::FALCON, Names::GPT2, Names::NEOX].contains(&family.style.names);
         let token = self.pad_token_id.unwrap_or(family.padding).filter(|_| !all_learn);
         token.and_then(|token| usize::try_from(token).ok())
     }
 
     fn width(&self) -> Result<usize, String> {
-        needed("hidden_size", self.hidden_size.or(self.gpt2.n_embd), None)
+        needed("hidden_size", self.hidden_size.or(self.gpt2.n_embd).or(self.gpt2.n_embed), None)
     }
 
     fn hidden(&self, family: &Family) -> Result<usize, String> {
@@ -315,7 +316,7 @@ impl ModelConfig {
     fn eps(&self, family: &Family) -> f64 {
         let given = match family.style.norm {
             NormKind::Bare => None,
-            NormKind::Layer if matches!(family.name, "falcon" | "gpt2") => self.gpt2.layer_norm_epsilon,
+            NormKind::Layer if matches!(family.name, "bloom" | "falcon" | "gpt2") => self.gpt2.layer_norm_epsilon,
             NormKind::Layer => self.norm_epsilon.or(self.layer_norm_eps),
             NormKind::CentredLayer => self.norm_eps,
             NormKind::Unbiased => self.layer_norm_eps,
@@ -338,6 +339,7 @@ impl ModelConfig {
         let hidden = share(&[("hidden_dropout", self.hidden_dropout)], 0.0)?;
         let (place, hidden) = match family.name {
             "gpt_neox" | "phi" => (DropoutPlace::Behind, hidden),
+            "bloom" => (DropoutPlace::Behind, 0.0),
             "falcon" | "stablelm" => (DropoutPlace::BehindMlp, 0.0),
             "gpt2" => (DropoutPlace::Within, family.dropout),
             "opt" => (DropoutPlace::Behind, 0.0),

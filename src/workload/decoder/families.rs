@@ -163,12 +163,35 @@ const GLM: Family = Family {
 };
 
 /// All, in the order of their names.
-static FAMILIES: [Family; 42] = [
+static FAMILIES: [Family; 43] = [
     Family {
         name: "arcee",
         style: Style { ungated: true, names: Names::ARCEE, activation: MlpActivation::SquaredRelu, ..Style::LLAMA },
         eps: 1e-5,
         activation: "relu2",
+        ..LLAMA
+    },
+    Family {
+        name: "bloom",
+        style: Style {
+            norm: NormKind::Layer,
+            mlp_biases: true,
+            rotation: Rotation::Never,
+            packing: LayerFusion::Selected,
+            ungated: true,
+            alibi: true,
+            norms_made: NormsMade::InTurn,
+            names: Names::BLOOM,
+            plan: NO_PLAN,
+            activation: MlpActivation::BloomGelu,
+            ..Style::LLAMA
+        },
+        attention_bias: (true, Biases::All),
+        vocab: Some(250_880),
+        heads: Some(8),
+        tied: true,
+        eps: 1e-5,
+        own_keys: &["hidden_dropout", "n_embed", "n_head", "n_layer"],
         ..LLAMA
     },
     Family { name: "cohere", theta: 500_000.0, ..COHERE },

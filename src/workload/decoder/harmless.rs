@@ -1,7 +1,7 @@
 //! Keys of a `config.json` that are ignored here.
 
 /// Keys that change neither memory nor arithmetic of a training step.
-pub(super) const HARMLESS: [&str; 130] = [
+pub(super) const HARMLESS: [&str; 137] = [
     "_attn_implementation",
     "_attn_implementation_autoset",
     "_name_or_path",
@@ -15,6 +15,7 @@ pub(super) const HARMLESS: [&str; 130] = [
     "bad_words_ids",
     "base_model_name_or_path",
     "begin_suppress_tokens",
+    "bias_dropout_fusion",
     "bos_token_id",
     "cache_implementation",
     "chunk_size_feed_forward",
@@ -61,6 +62,7 @@ pub(super) const HARMLESS: [&str; 130] = [
     "mamba_n_heads",
     "mamba_proj_bias",
     "mask_init_id",
+    "masked_softmax_fusion",
     "max_length",
     "min_length",
     "mlp_type",
@@ -78,6 +80,7 @@ pub(super) const HARMLESS: [&str; 130] = [
     "num_nextn_predict_layers",
     "num_return_sequences",
     "num_shared_expert",
+    "offset_alibi",
     "order_of_interleaved_layers",
     "org_vocab_size",
     "output_attentions",
@@ -100,6 +103,9 @@ pub(super) const HARMLESS: [&str; 130] = [
     "scoring_func",
     "sep_token_id",
     "seq_aux",
+    "seq_length",
+    "skip_bias_add",
+    "skip_bias_add_qkv",
     "sliding_window_size",
     "summary_first_dropout",
     "summary_proj_to_labels",
@@ -122,6 +128,7 @@ pub(super) const HARMLESS: [&str; 130] = [
     "transformers.js_config",
     "transformers_version",
     "typical_p",
+    "unk_token_id",
     "unsloth_fixed",
     "unsloth_version",
     "use_bfloat16",

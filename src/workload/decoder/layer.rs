@@ -9,7 +9,7 @@ use super::super::llama::Norm;
 use super::super::lora::Lora;
 use super::super::parameters::Parameters;
 use super::attention::Attention;
-use super::attention_inputs::AttentionInputs;
+use super::attention_inputs::{AttentionInputs, ReturnedWeights};
 use super::mlp::Mlp;
 use super::sizes::{DecoderSizes, DropoutPlace};
 use super::style::{LayerLocals, NormPlaces, NormsMade, Style};
@@ -38,6 +38,8 @@ pub(super) struct DecoderLayer {
     pairs: bool,
     /// The output of attention is added to that of the MLP in place.
     in_place: bool,
+    /// Attention and MLP add to the residual stream themselves.
+    onto: bool,
     /// The shares that dropout leaves out of the outputs of attention and MLP.
     dropouts: [f64; 2],
     /// Which tensors live to the end of the layer.
@@ -117,6 +119,7 @@ impl DecoderLayer {
             beside,
             pairs,
             in_place,
+            onto: sizes.style.alibi,
             dropouts,
             kept,
             inline: names.mlp_of_layer.is_empty(),
@@ -164,6 +167,8 @@ pub(super) struct Call {
     pub seen: AttentionInputs,
     /// Passed to every layer, and never read.
     pub _positions: Option<Tensor>,
+    /// Where the model holds what the layer returns beside its output.
+    pub returned: Rc<ReturnedWeights>,
 }
 
 impl Call {
@@ -184,7 +189,36 @@ impl Call {
         let dropped = self.layer.dropped(cx, sum.clone(), *share)?;
         let output = self.layer.add(cx, input, &dropped)?;
         cx.put_out(*scope, &output);
-        drop((of_attention, of_mlp, attended, sum, weights));
+        drop((of_attention, of_mlp, attended, sum));
+        self.keep(cx, weights);
+        Ok(output)
+    }
+}
+
+impl Call {
+    /// Returns the weights to the model.
+    fn keep(&self, cx: &mut Context, weights: Option<Tensor>) {
+        if let Some(weights) = &weights {
+            cx.returns_beside(weights);
+        }
+        self.returned.replace(weights);
+    }
+
+    /// Attention, then the MLP, each of which adds to the residual stream within its own function, as in BLOOM.
+    fn added_within(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
+        let DecoderLayer { scope, attention, mlp, before, dropouts: [of_attention, of_mlp], .. } = &*self.layer;
+        let Some([first, second]) = before else { return Ok(input.clone()) };
+        let mut normalised = first.forward(cx, input)?;
+        let (x, weights) = attention.forward_onto(cx, [&normalised, input], &self.seen, *of_attention)?;
+        normalised = second.forward(cx, &x)?;
+        let output = {
+            let (y, _activated) = mlp.forward(cx, normalised.clone())?;
+            let dropped = self.layer.dropped(cx, y.clone(), *of_mlp)?;
+            self.layer.add(cx, &x, &dropped)?
+        };
+        cx.put_out(*scope, &output);
+        drop((normalised, x));
+        self.keep(cx, Some(weights));
         Ok(output)
     }
 }
@@ -196,6 +230,9 @@ impl Repeatable for Call {
         let [of_attention, of_mlp] = *dropouts;
         if self.layer.in_place {
             return self.summed_in_place(cx, input);
+        }
+        if self.layer.onto {
+            return self.added_within(cx, input);
         }
         if let Some(once) = once {
             let normalised = once.forward(cx, input)?;

@@ -85,6 +85,8 @@ impl Names {
     };
     /// DeepSeek's; peft has no layers of its own for it.
     pub const DEEPSEEK: Self = Self { adapted: &[], ..Self::LLAMA };
+    /// BLOOM's.
+    pub const BLOOM: Self = Self { norms: ["input_layernorm", "post_attention_layernorm"], ..Self::FALCON };
     /// Falcon's.
     pub const FALCON: Self = Self {
         model: "transformer",

@@ -106,6 +106,8 @@ pub enum LayerFusion {
     None,
     /// The projections of queries, keys and values, side by side in each head (GPT-NeoX).
     Heads,
+    /// The same, each cut out of it for itself (BLOOM).
+    Selected,
     /// The projections of queries, keys and values, side by side (GPT-2).
     Thirds,
     /// The projections of queries, keys and values; the queries of a group beside the key and value that they share (Falcon).
@@ -188,6 +190,8 @@ pub enum MlpActivation {
     Relu,
     /// ReLU, squared (`relu2`).
     SquaredRelu,
+    /// GELU in its tanh form, as a function with a backward of its own (BLOOM).
+    BloomGelu,
 }
 
 /// How a decoder's parts differ from Llama's.
@@ -219,6 +223,9 @@ pub struct Style {
     pub head_bias: bool,
     /// The softmax of attention has one more logit for each head, which takes a share: only eager attention does that (gpt-oss).
     pub sinks: bool,
+    /// Scores get a bias that grows with positions, which only eager attention adds; parts of a layer add to the residual stream
+    /// themselves, and a norm follows the embeddings (BLOOM).
+    pub alibi: bool,
     /// When norms are created.
     pub norms_made: NormsMade,
     /// The form of an MLP with one layer for gate and up projection.
@@ -259,6 +266,7 @@ impl Style {
         always_masks: false,
         head_bias: false,
         sinks: false,
+        alibi: false,
         norms_made: NormsMade::Last,
         packed: PackedMlp::PHI,
         told: PositionUse::Both,

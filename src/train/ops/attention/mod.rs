@@ -2,6 +2,7 @@
 //!
 //! The arithmetic of all fused kernels is one kernel here; they differ in what is saved, copied and requested.
 
+mod alibi;
 mod backend;
 mod cache;
 mod cudnn;
@@ -15,6 +16,7 @@ mod masked;
 mod math;
 mod sinks;
 
+pub use alibi::{BiasedAttention, CountedBias};
 pub use eager::EagerScores;
 pub use grouped::SideBySide;
 
