@@ -78,6 +78,7 @@ fn attention(c: &mut Criterion) {
             group: 1,
             rows,
             head_size: size,
+            value_size: size,
             causal: true,
             window: None,
             masked: false,

@@ -25,8 +25,10 @@ pub struct AttentionShape {
     pub group: usize,
     /// Number of positions.
     pub rows: usize,
-    /// Elements of one head.
+    /// Elements of one head of queries and keys.
     pub head_size: usize,
+    /// Elements of one head of values and of the result: as many, unless the model has other values (DeepSeek).
+    pub value_size: usize,
     /// Position i sees only positions up to i.
     pub causal: bool,
     /// Number of positions, itself included, that a position sees if attention has a window. Only causal attention has
@@ -41,12 +43,30 @@ pub struct AttentionShape {
 }
 
 impl AttentionShape {
-    /// The shape of keys and values, which have fewer heads if query heads share them.
+    /// The shape of keys, which have fewer heads if query heads share them.
     #[must_use]
     pub const fn of_keys(self) -> Self {
         // A group of 0 counts as a group of one head.
         let group = if self.group == 0 { 1 } else { self.group };
         Self { heads: self.heads / group, group: 1, ..self }
+    }
+
+    /// The shape of values, which have as many heads as keys.
+    #[must_use]
+    pub const fn of_values(self) -> Self {
+        Self { head_size: self.value_size, ..self.of_keys() }
+    }
+
+    /// The shape of the result.
+    #[must_use]
+    pub const fn of_result(self) -> Self {
+        Self { head_size: self.value_size, ..self }
+    }
+
+    /// The larger of both sizes of a head.
+    #[must_use]
+    pub const fn widest(&self) -> usize {
+        if self.value_size > self.head_size { self.value_size } else { self.head_size }
     }
 
     /// The first position that position `row` sees.

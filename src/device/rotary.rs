@@ -76,9 +76,21 @@ impl RotaryShape {
         self.len() == 0
     }
 
-    /// Elements of a table.
+    /// Elements of a table with a value for each element of a head.
     #[must_use]
     pub const fn table(&self) -> usize {
         self.rows.saturating_mul(self.head_size)
+    }
+
+    /// Whether a table may have this many elements: [`Self::table`], or half of that with a value for each pair.
+    #[must_use]
+    pub const fn is_table(&self, len: usize) -> bool {
+        len == self.table() || len == self.table() / 2
+    }
+
+    /// Whether the tables of `pass` have a value for each pair.
+    #[must_use]
+    pub fn has_one_for_each_pair(&self, pass: &RotaryPass) -> bool {
+        !self.is_empty() && pass.tables().iter().flatten().all(|table| table.len == self.table() / 2)
     }
 }

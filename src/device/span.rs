@@ -83,6 +83,7 @@ mod tests {
             group: 1,
             rows: 4,
             head_size: 8,
+            value_size: 8,
             causal: true,
             window: None,
             masked: false,

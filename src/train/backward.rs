@@ -34,7 +34,7 @@ impl Context {
     }
 
     fn run_backward(&mut self, kept: usize, root: &Tensor, gradient: &Tensor) -> OpResult<()> {
-        self.backward_within(kept, root, gradient)?;
+        self.backward_within(kept, [(root, gradient)])?;
         // Parameters without a gradient are still here: a frozen part, or a second use that led to no loss.
         self.let_parameters_go();
         self.at_seam(|hooks, cx| hooks.after_backward(cx))
@@ -44,8 +44,14 @@ impl Context {
     ///
     /// # Errors
     /// See [`Context::backward`].
-    pub(crate) fn backward_within(&mut self, kept: usize, root: &Tensor, gradient: &Tensor) -> OpResult<()> {
-        self.deliver(root.source(), gradient.clone())?;
+    pub(crate) fn backward_within<'a>(
+        &mut self,
+        kept: usize,
+        roots: impl IntoIterator<Item = (&'a Tensor, &'a Tensor)>,
+    ) -> OpResult<()> {
+        for (root, gradient) in roots {
+            self.deliver(root.source(), gradient.clone())?;
+        }
         let mut ready = Vec::new();
         while let Some(node) = self.tape.pop_beyond(kept) {
             let Node { name, scope, inputs, gradients, parameters, copy, backward, .. } = node;

@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use vramlab_device::{DType, HostWork};
+use vramlab_device::{DType, HostWork, kernels};
 
 use super::context::{Context, Repeatable, SavedTensorHooks, SecondRun};
 use super::error::{Interrupt, OpResult, TrainError};
@@ -114,7 +114,9 @@ pub fn checkpoint(cx: &mut Context, segment: &Rc<dyn Repeatable>, input: &Tensor
 /// so the segment's parameters get no gradients.
 fn reentrant(cx: &mut Context, segment: &Rc<dyn Repeatable>, input: &Tensor) -> OpResult<Tensor> {
     let (autocast, generator) = (cx.autocast.dtype(), cx.generator);
-    let output = cx.no_grad(|cx| segment.forward(cx, input))?.detach();
+    let (output, beside) = cx.with_returned(|cx| cx.no_grad(|cx| segment.forward(cx, input)));
+    let output = output?.detach();
+    let beside: Vec<_> = beside.iter().map(|tensor| (tensor.shape(), tensor.dtype())).collect();
     if !cx.differentiates(&[input]) {
         return Ok(output);
     }
@@ -122,6 +124,13 @@ fn reentrant(cx: &mut Context, segment: &Rc<dyn Repeatable>, input: &Tensor) -> 
     cx.held_by_graph.push(Rc::clone(&segment));
     let source = cx.record("CheckpointFunctionBackward", [Some(input), None, None], move |cx, grads| {
         let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+        // What the segment returns beside its output gets no gradient, so the function gets zeros.
+        let zeros = |(shape, dtype)| {
+            let zeros = cx.temporary(shape, dtype, "zeros for what nothing reads")?;
+            cx.launch(kernels::Elementwise::Fill { dst: zeros.operand(), value: 0.0 })?;
+            Ok(zeros)
+        };
+        let zeros = beside.into_iter().map(zeros).collect::<OpResult<Vec<_>>>()?;
         let input = saved.unpack(cx)?;
         // The input of the second run is a leaf, whose gradient is this function's.
         let received = Rc::new(RefCell::new(None));
@@ -133,14 +142,15 @@ fn reentrant(cx: &mut Context, segment: &Rc<dyn Repeatable>, input: &Tensor) -> 
         });
         let saving = std::mem::replace(&mut cx.saving, SavedTensorHooks::Keep);
         let drawn = std::mem::replace(&mut cx.generator, generator);
-        let made = cx.autocast(autocast, |cx| segment.forward(cx, &input.detach().with_source(leaf)));
+        let run = |cx: &mut Context| cx.autocast(autocast, |cx| segment.forward(cx, &input.detach().with_source(leaf)));
+        let (made, beside) = cx.with_returned(run);
         cx.generator = drawn;
         empty_outer_cache(cx, autocast);
         // The second run's output and the incoming gradient are a variable and an argument of the function: both live
         // until backward has run.
         let ran = made.and_then(|made| {
             let _output = made.detach();
-            cx.backward_within(kept, &made, &grad)
+            cx.backward_within(kept, std::iter::once((&made, &grad)).chain(beside.iter().zip(&zeros)))
         });
         cx.saving = saving;
         ran?;

@@ -121,6 +121,8 @@ pub struct Context {
     pub(crate) reenters: bool,
     /// Segments of such checkpoints, which nodes of the graph hold until the graph is dropped with the loss.
     pub(crate) held_by_graph: Vec<Rc<dyn Repeatable>>,
+    /// What the segment of such a checkpoint returned beside its output, while it runs.
+    returned: Option<Vec<Tensor>>,
     pub(crate) retained: RetainedTensors<SavedVariable>,
     /// Batch norm normalises by the statistics of the batch and updates its running ones; else it normalises by the running ones.
     pub(crate) training: bool,
@@ -198,6 +200,7 @@ impl Context {
             saving: SavedTensorHooks::Keep,
             reenters: false,
             held_by_graph: Vec::new(),
+            returned: None,
             retained: RetainedTensors::default(),
             training: true,
             autocast: Autocast::default(),
@@ -396,6 +399,20 @@ impl Context {
         let result = forward(self);
         self.locals = outer;
         result
+    }
+
+    /// Says that a unit returns `tensor` beside its output, which nobody reads: a reentrant checkpoint's function returns it too.
+    pub fn returns_beside(&mut self, tensor: &Tensor) {
+        if let Some(returned) = &mut self.returned {
+            returned.push(tensor.clone());
+        }
+    }
+
+    /// What `run` makes, and what is returned beside it.
+    pub(crate) fn with_returned<T>(&mut self, run: impl FnOnce(&mut Self) -> T) -> (T, Vec<Tensor>) {
+        let before = self.returned.replace(Vec::new());
+        let made = run(self);
+        (made, std::mem::replace(&mut self.returned, before).unwrap_or_default())
     }
 
     /// Keeps a tensor until the model's forward returns, as a local variable of `forward` does.

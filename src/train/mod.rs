@@ -59,9 +59,9 @@ pub use member::{Member, UnevenSplit, World};
 pub use memory::Memory;
 pub use observer::{Answer, Observer, SafePoint};
 pub use ops::{
-    AddNormOutput, AttentionOutput, ClampedExperts, CountedPositions, DetachedGraph, EagerScores, FourBitWeight,
-    MaskShape, NextLabels, NormOutputs, PositionScale, RotaryTables, RouterRule, Routes, RunningStatistics, SdpaMask,
-    SideBySide, SigmoidRule, Turn,
+    AddNormOutput, AttentionOutput, BiasedAttention, ClampedExperts, CountedBias, CountedPositions, DetachedGraph,
+    EagerScores, ExpertScores, FourBitWeight, GroupRule, MaskShape, NextLabels, NormOutputs, PositionScale,
+    RotaryTables, RouterRule, Routes, RunningStatistics, SdpaMask, SideBySide, Turn,
 };
 pub use parallel::batch_unit;
 pub use shape::Shape;

@@ -33,6 +33,14 @@ impl Base {
         Ok(Self::Whole(Box::new(Linear::conv1d(cx, all, name, ends)?)))
     }
 
+    /// A layer of Falcon's own, without a bias; in 4 bits it is one like all others.
+    pub fn product(cx: &mut Context, all: &mut Parameters, name: &str, ends: [usize; 2]) -> OpResult<Self> {
+        Ok(match Self::plain(cx, all, name, ends)? {
+            Self::Whole(linear) => Self::Whole(Box::new(linear.written_as_product())),
+            quantised @ Self::FourBit(_) => quantised,
+        })
+    }
+
     /// Outputs and inputs.
     pub fn sizes(&self) -> [usize; 2] {
         match self {

@@ -71,11 +71,19 @@ pub enum Target {
     FirstProjecting,
     /// The second layer of that projector.
     SecondProjecting,
+    /// The projection to the latent vector of queries (DeepSeek).
+    LatentQuery,
+    /// The projection from there to queries.
+    FromLatentQuery,
+    /// The projection to the latent vector of keys and values.
+    Latent,
+    /// The projection from there to keys and values.
+    FromLatent,
 }
 
 impl Target {
     /// All: those of most models in the order in which a layer has them, then those of a few.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 29] = [
         Self::Query,
         Self::Key,
         Self::Value,
@@ -101,6 +109,10 @@ impl Target {
         Self::Merging,
         Self::FirstProjecting,
         Self::SecondProjecting,
+        Self::LatentQuery,
+        Self::FromLatentQuery,
+        Self::Latent,
+        Self::FromLatent,
     ];
 
     /// Its name in transformers.
@@ -132,6 +144,10 @@ impl Target {
             Self::Merging => "merging_layer",
             Self::FirstProjecting => "linear_1",
             Self::SecondProjecting => "linear_2",
+            Self::LatentQuery => "q_a_proj",
+            Self::FromLatentQuery => "q_b_proj",
+            Self::Latent => "kv_a_proj_with_mqa",
+            Self::FromLatent => "kv_b_proj",
         }
     }
 }
@@ -162,6 +178,12 @@ impl Targets {
     #[must_use]
     pub const fn has(self, target: Target) -> bool {
         self.0[target as usize]
+    }
+
+    /// Whether there are none: peft knows no default for the model.
+    #[must_use]
+    pub(super) fn is_empty(self) -> bool {
+        !self.0.contains(&true)
     }
 
     /// The targets for a model with peft's own default: the usual default stands for it.
@@ -397,6 +419,12 @@ impl Adaptable {
     /// `Conv1D` of transformers in place of a linear layer.
     pub fn conv1d(cx: &mut Context, all: &mut Parameters, name: &str, ends: [usize; 2]) -> OpResult<Self> {
         let base = Base::conv1d(cx, all, name, ends)?;
+        Ok(Self { base, adapter: None })
+    }
+
+    /// A layer of Falcon's own, without a bias.
+    pub fn product(cx: &mut Context, all: &mut Parameters, name: &str, ends: [usize; 2]) -> OpResult<Self> {
+        let base = Base::product(cx, all, name, ends)?;
         Ok(Self { base, adapter: None })
     }
 

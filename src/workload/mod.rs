@@ -45,9 +45,10 @@ pub use cs336::{Cs336, Cs336Sizes};
 pub use data::{Data, DataKind};
 pub use dcgan::Dcgan;
 pub use decoder::{
-    Biases, Decoder, DecoderSizes, DropoutPlace, Dropouts, DynamicScaling, Factors, HeadNorms, LayerFusion,
-    LayerLocals, LayerPattern, Llama3Scaling, LongScaling, MlpActivation, ModelConfig, Multipliers, Names, NormPlaces,
-    NormsMade, PositionUse, RotaryScaling, Rotation, SlidingWindows, SoftCaps, Style, TowerSizes, YarnScaling,
+    Biases, Decoder, DecoderSizes, DropoutPlace, Dropouts, DynamicScaling, Factors, HeadNorms, LatentSizes,
+    LayerFusion, LayerLocals, LayerPattern, Llama3Scaling, LongScaling, MlpActivation, ModelConfig, Multipliers, Names,
+    NormPlaces, NormsMade, PositionUse, RotaryScaling, Rotation, SlidingWindows, SoftCaps, Style, TowerSizes,
+    YarnScaling,
 };
 pub use entry::{Architecture, LearningRates, WorkloadEntry, WorkloadGroup};
 pub use error::CatalogError;

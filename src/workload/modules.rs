@@ -16,8 +16,18 @@ pub(super) struct Linear {
     bias: Option<Tensor>,
     /// What the layer does with its part, if it has only one.
     role: Option<TensorRole>,
-    /// The weight is (in, out) and is passed to `addmm` as it is: `Conv1D` of transformers.
-    turned: bool,
+    form: LinearForm,
+}
+
+/// The module of transformers that computes the product.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LinearForm {
+    /// `nn.Linear`.
+    Linear,
+    /// `Conv1D`: the weight is (in, out) and is passed to `addmm` as it is.
+    Conv1d,
+    /// `FalconLinear`: `input @ weight.T`.
+    Product,
 }
 
 impl Linear {
@@ -104,13 +114,18 @@ impl Linear {
 
     /// A layer with the weight of another module, without a bias.
     pub fn tied(cx: &Context, name: &str, weight: Tensor) -> Self {
-        Self { scope: cx.memory().name(name), weight, bias: None, role: None, turned: false }
+        Self { scope: cx.memory().name(name), weight, bias: None, role: None, form: LinearForm::Linear }
+    }
+
+    /// The same layer as a product with a view of the weight.
+    pub fn written_as_product(self) -> Self {
+        Self { form: LinearForm::Product, ..self }
     }
 
     /// `Conv1D` of transformers, which has a bias.
     pub fn conv1d(cx: &mut Context, all: &mut Parameters, name: &str, [inputs, outputs]: [usize; 2]) -> OpResult<Self> {
         let weight = all.weight(cx, &format!("{name}.weight"), &[inputs, outputs])?;
-        Self { turned: true, ..Self::tied(cx, name, weight) }.biased(cx, all, name, outputs)
+        Self { form: LinearForm::Conv1d, ..Self::tied(cx, name, weight) }.biased(cx, all, name, outputs)
     }
 
     /// A layer with some rows of the weight; all ranks get all outputs.
@@ -121,7 +136,7 @@ impl Linear {
     /// Outputs and inputs.
     pub fn sizes(&self) -> [usize; 2] {
         let shape = self.weight.shape();
-        if self.turned { [shape.last(), shape.rows()] } else { [shape.rows(), shape.last()] }
+        if self.form == LinearForm::Conv1d { [shape.last(), shape.rows()] } else { [shape.rows(), shape.last()] }
     }
 
     /// The loss against the next of `labels`, fused with the layer; outputs are bounded by `cap`. A bias is left out.
@@ -171,7 +186,8 @@ impl Linear {
 impl Repeatable for Linear {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
         let product = |cx: &mut Context, input: &Tensor| match &self.bias {
-            Some(bias) if self.turned => cx.addmm(bias, input, &self.weight),
+            Some(bias) if self.form == LinearForm::Conv1d => cx.addmm(bias, input, &self.weight),
+            None if self.form == LinearForm::Product => cx.product_of_transposed(input, &self.weight),
             bias => cx.linear(input, &self.weight, bias.as_ref()),
         };
         let part = |cx: &mut Context, input: &Tensor| match (&self.bias, cx.tensor_world()) {
@@ -214,7 +230,7 @@ impl Linear {
     /// The output if torchao may have converted the layer: in 8 bits, if its sizes allow that.
     pub fn converted_forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
         // torchao only converts `nn.Linear`.
-        if self.turned || !cx.converts_to_float8(self.sizes()) {
+        if self.form == LinearForm::Conv1d || !cx.converts_to_float8(self.sizes()) {
             return self.forward(cx, input);
         }
         let run = |cx: &mut Context| cx.float8_linear(input, &self.weight, self.bias.as_ref());

@@ -113,9 +113,9 @@ pub struct BitsAndBytesConfig {
 }
 
 impl BitsAndBytesConfig {
-    /// Whether it is that of gpt-oss's files.
-    pub fn is_mxfp4(&self) -> bool {
-        self.quant_method.as_deref() == Some("mxfp4")
+    /// The method that it names.
+    pub fn method(&self) -> Option<&str> {
+        self.quant_method.as_deref()
     }
 
     /// The quantisation that it describes.

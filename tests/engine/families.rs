@@ -40,6 +40,9 @@ pub fn workload(name: &str) -> Box<dyn Workload> {
     let targets = match (has("loraall"), has("loraattn")) {
         (true, _) => Targets::of(Target::ALL),
         (_, true) => Targets::of([Target::Query, Target::Key, Target::Value, Target::Output]),
+        _ if has("loralatent") => {
+            Targets::of([Target::LatentQuery, Target::FromLatentQuery, Target::Latent, Target::FromLatent])
+        }
         _ => Targets::default(),
     };
     let dropout = if has("drop") { 0.1 } else { 0.0 };
@@ -86,7 +89,7 @@ fn published_models_have_their_parameters() {
         let workload = entry.workload(Sizes::default(), Data::Reference, 1).unwrap();
         // More memory than the largest of them takes.
         let card = CardCatalog::with_user_cards(None).card("h200").unwrap();
-        let device = Box::new(SimDevice::new(Card { memory: Bytes::gib(512), ..card }));
+        let device = Box::new(SimDevice::new(Card { memory: Bytes::gib(2048), ..card }));
         let (trainer, _) = crate::training::on(device, workload, Config::new(1), Libraries::HOPPER, LoopStyle::Logging);
         assert_eq!(trainer.parameter_count() as u64, model["parameters"].as_u64().unwrap(), "{name}");
     }
@@ -171,6 +174,33 @@ fn a_key_of_another_family_is_named() {
         ("glm4moe-mini", "topk_group", json!(2), "topk_group is 2 of 1 groups; use 1 at most"),
         ("glm4moe-norms", "num_experts_per_tok", json!(5), "num_experts_per_tok is 5 of 4 experts in topk_group"),
         ("glm4moe-mini", "num_experts_per_tok", json!(9), "num_experts_per_tok is 9 of 8 experts; use 8 at most"),
+        ("falcon-mini", "alibi", json!(true), "alibi asks for something that is not there; leave it out"),
+        ("falcon-mini", "bias", json!(true), "bias asks for something that is not there; leave it out"),
+        ("falcon-mini", "multi_query", json!(false), "multi_query asks for something that is not there; leave it out"),
+        ("falcon-mini", "parallel_attn", json!(false), "parallel_attn asks for something that is not there"),
+        ("falcon-mini", "num_ln_in_parallel_attn", json!(2), "num_ln_in_parallel_attn asks for something that is not"),
+        ("falcon-mini", "hidden_dropout", json!(1.0), "hidden_dropout is 1; use a number from 0 on, below 1"),
+        ("falcon-mini", "attention_dropout", json!(0.1), "attention_dropout asks for something that falcon does not"),
+        ("falcon-mini", "activation", json!("relu"), "the activation 'relu' of falcon is not there; there is gelu"),
+        ("falcon-mini", "hidden_size", json!(66), "hidden_size is 66, which 4 heads do not divide; use a multiple of"),
+        ("falcon-new", "num_kv_heads", json!(1), "num_kv_heads is 1 of 4 heads; with new_decoder_architecture use"),
+        ("bloom-mini", "slow_but_exact", json!(true), "slow_but_exact asks for something that is not there"),
+        (
+            "bloom-mini",
+            "apply_residual_connection_post_layernorm",
+            json!(true),
+            "apply_residual_connection_post_layernorm asks for something that is not there",
+        ),
+        ("bloom-mini", "hidden_size", json!(66), "hidden_size is 66, which 4 heads do not divide; use a multiple of"),
+        ("bloom-mini", "attention_dropout", json!(1.0), "attention_dropout is 1; use a number from 0 on, below 1"),
+        ("deepseek3-mini", "rope_interleave", json!(false), "rope_interleave asks for something that is not there"),
+        ("deepseek3-mini", "qk_rope_head_dim", json!(7), "qk_rope_head_dim is 7; use an even number"),
+        ("deepseek3-mini", "n_group", json!(3), "n_group is 3 of 8 experts; use a number that leaves each group two"),
+        ("deepseek2-mini", "topk_method", json!("noaux_tc"), "topk_method 'noaux_tc' is not there; there are greedy"),
+        ("deepseek2-mini", "mlp_bias", json!(true), "mlp_bias asks for something that deepseek_v2 does not have"),
+        ("deepseek2-mini", "quantization_config", json!({"quant_method": "fp8"}), "quant_method 'fp8' is not there"),
+        ("llama-biased", "kv_lora_rank", json!(32), "kv_lora_rank asks for something that llama does not have"),
+        ("llama-biased", "new_decoder_architecture", json!(true), "new_decoder_architecture asks for something that"),
         ("qwen3moe-mini", "n_group", json!(2), "n_group asks for something that qwen3_moe does not have"),
         ("mixtral-mini", "first_k_dense_replace", json!(1), "first_k_dense_replace asks for something that mixtral"),
         ("mixtral-mini", "output_router_logits", json!(true), "output_router_logits asks for something that is not"),
@@ -309,12 +339,23 @@ fn adapters_beside_experts_are_refused() {
         entry.lora = Some(Lora { targets, ..Lora::of_rank(Extent::nearest(8)) });
         entry.workload(Sizes::default(), Data::Reference, 1).map(drop).map_err(|error| error.to_string())
     };
-    let words = "adapters beside experts are not there; name some of q_proj, k_proj, v_proj and o_proj as targets";
+    let words =
+        "adapters beside experts are not there; name some of attention's layers as targets, such as q_proj and o_proj";
     for mini in ["mixtral-mini", "olmoe-mini", "qwen3moe-mini"] {
         for targets in [Targets::of(Target::ALL), Targets::of([Target::Query, Target::Down])] {
             assert_eq!(build(mini, targets), Err(words.to_owned()), "{mini}");
         }
         assert_eq!(build(mini, Targets::default()), Ok(()));
+    }
+    // peft has no default for DeepSeek, whose layers have names of their own.
+    for mini in ["deepseek2-mini", "deepseek3-mini"] {
+        assert_eq!(build(mini, Targets::of(Target::ALL)), Err(words.to_owned()), "{mini}");
+        let error = build(mini, Targets::default()).unwrap_err();
+        assert!(
+            error.starts_with("peft has no default targets for this family; name some of q_proj, q_a_proj"),
+            "{error}"
+        );
+        assert_eq!(build(mini, Targets::of([Target::FromLatent, Target::Output])), Ok(()));
     }
     assert_eq!(build("qwen2moe-mini", Targets::of(Target::ALL)), Ok(()));
     // The layers of gpt-oss and GraniteMoE are no linear layers, so all of these leave them out.
@@ -390,7 +431,7 @@ fn the_advice_of_a_refused_family_leads_to_a_model() {
         ("qwen3_vl", Some("qwen3_vl_text")),
         ("gemma3n", Some("gemma3n_text")),
         ("llama4", Some("llama4_text")),
-        ("deepseek_v3", None),
+        ("mpt", None),
     ] {
         let mut inner = text.clone();
         inner["model_type"] = json!(of_text.unwrap_or(family));

@@ -8,9 +8,9 @@ use vramlab::device::DType;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::model::Category;
 use vramlab::train::{
-    AttentionKernel, ClampedExperts, Context, EagerScores, Interrupt, Libraries, LossHead, MaskShape, Memory,
-    NextLabels, OpResult, PositionScale, Repeatable, RouterRule, RunningStatistics, Shape, SideBySide, SigmoidRule,
-    Tensor, Turn, checkpoint,
+    AttentionKernel, ClampedExperts, Context, EagerScores, ExpertScores, GroupRule, Interrupt, Libraries, LossHead,
+    MaskShape, Memory, NextLabels, OpResult, PositionScale, Repeatable, RouterRule, RunningStatistics, Shape,
+    SideBySide, Tensor, Turn, checkpoint,
 };
 use vramlab::units::Bytes;
 
@@ -441,7 +441,7 @@ fn sinks_take_their_share_of_the_weights() {
 #[test]
 fn experts_in_groups_have_the_gradients_of_their_formula() {
     let rule = RouterRule { chosen: 2, normalises: true, narrows: false, widens: false, of_chosen: false };
-    let sigmoid = SigmoidRule { groups: 3, chosen_groups: 2, factor: 2.5 };
+    let sigmoid = GroupRule { scores: ExpertScores::Sigmoid, groups: 3, chosen_groups: 2, factor: 2.5 };
     let program = move |cx: &mut Context, p: &[Tensor]| {
         let rows = cx.as_matrix(&p[0]);
         let larger = cx.scale(&rows, 4.0, "larger rows")?;

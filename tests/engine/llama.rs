@@ -16,10 +16,9 @@ use vramlab::train::{
 };
 use vramlab::units::Bytes;
 use vramlab::workload::{
-    Biases, Data, Decoder, DecoderSizes, DropoutPlace, Dropouts, Extent, HeadNorms, LayerFusion, LayerLocals,
-    LayerPattern, Lengths, Llama3Scaling, Lora, MlpActivation, Names, NormKind, NormPlaces, NormsMade, PackedMlp,
-    PositionUse, Preparation, Quantization, RotaryScaling, Rotation, Share, Sizes, SlidingWindows, SoftCaps, Style,
-    Target, Targets, TensorPlan, WorkloadEntry,
+    Biases, Data, Decoder, DecoderSizes, DropoutPlace, Dropouts, Extent, HeadNorms, LayerPattern, Lengths,
+    Llama3Scaling, Lora, NormKind, NormPlaces, Preparation, Quantization, RotaryScaling, Share, Sizes, SlidingWindows,
+    SoftCaps, Style, Target, Targets, WorkloadEntry,
 };
 
 use crate::alignment::{difference, made, recorded};
@@ -32,6 +31,7 @@ const MINI: DecoderSizes = DecoderSizes {
     heads: 4,
     kv_heads: 2,
     head_size: 16,
+    latent: None,
     rotated: None,
     tied: false,
     eps: 1e-6,
@@ -43,30 +43,7 @@ const MINI: DecoderSizes = DecoderSizes {
     unrotated: LayerPattern::NONE,
     seq: 64,
     weights: DType::F32,
-    style: Style {
-        norm: NormKind::Plain,
-        places: NormPlaces::Before,
-        heads: HeadNorms::None,
-        biases: Biases::None,
-        mlp_biases: false,
-        rotation: Rotation::Plain,
-        packing: LayerFusion::None,
-        ungated: false,
-        conv1d: false,
-        head_bias: false,
-        sinks: false,
-        norms_made: NormsMade::Last,
-        packed: PackedMlp::PHI,
-        told: PositionUse::Both,
-        counts_mask: false,
-        scales_queries: false,
-        turns_anew: false,
-        kept: LayerLocals::Nothing,
-        names: Names::LLAMA,
-        plan: TensorPlan::LLAMA,
-        gemma: false,
-        activation: MlpActivation::GeluTanh,
-    },
+    style: Style::LLAMA,
     padding: None,
     clip: None,
     query_scalar: None,
@@ -764,7 +741,7 @@ fn a_config_json_is_a_model_or_a_sentence() {
     let error = entry.workload(Sizes::default(), Data::Reference, 1).err().unwrap().to_string();
     assert_eq!(
         error,
-        "mine: model_type 'mamba' is not there; write its sizes into a config.json of the nearest that is: arcee, cohere, cohere2, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neox, gpt_oss, granite, granitemoe, granitemoehybrid, hunyuan_v1_dense, llama, ministral, ministral3, mistral, mistral3, mixtral, nemotron, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, seed_oss, smollm3, stablelm, starcoder2"
+        "mine: model_type 'mamba' is not there; write its sizes into a config.json of the nearest that is: arcee, bloom, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neox, gpt_oss, granite, granitemoe, granitemoehybrid, hunyuan_v1_dense, llama, ministral, ministral3, mistral, mistral3, mixtral, nemotron, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, seed_oss, smollm3, stablelm, starcoder2"
     );
 }
 

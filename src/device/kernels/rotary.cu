@@ -37,6 +37,8 @@ struct RotaryLayout {
     u64 src[3];
     u64 dst[3];
     u64 neighbours;
+    // Tables have a value for each pair, not for each element.
+    u64 once;
 };
 
 // A thread for each pair of elements. A table that is not there is one of zeros.
@@ -53,7 +55,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         const u64 from = sequence * layout.src[0] + head * layout.src[1] + row * layout.src[2];
         const u64 to = sequence * layout.dst[0] + head * layout.dst[1] + row * layout.dst[2];
         // Pairs have the order of halves in the tables.
-        const u64 table = row * 2 * layout.half + number, other = table + layout.half;
+        const u64 copies = layout.once ? 1 : 2;
+        const u64 table = row * copies * layout.half + number, other = table + (copies - 1) * layout.half;
         const f32 x = load_any(src, src_type, from + i), y = load_any(src, src_type, from + j);
         const f32 sin_i = sin ? load_any(sin, sin_type, table) : 0.0f, sin_j = sin ? load_any(sin, sin_type, other) : 0.0f;
         const f32 cos_i = cos ? load_any(cos, cos_type, table) : 0.0f, cos_j = cos ? load_any(cos, cos_type, other) : 0.0f;

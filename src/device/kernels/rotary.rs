@@ -20,7 +20,7 @@ pub enum Rotary {
     /// Rotates queries or keys by their positions: `dst[i] = src[i] · cos[p] + turned[i] · sin[p]`. The elements of a
     /// pair are at the same place in the two halves of a head, or adjacent. `turned` exchanges the elements of each
     /// pair and negates the one that moves to the first place. `p` is the pair's number; for the pair's second element,
-    /// it is half a table row further on.
+    /// it is half a table row further on, unless the tables have one value per pair.
     Rotate { shape: RotaryShape, src: HeadView, dst: HeadView, pass: RotaryPass },
 }
 
@@ -145,7 +145,7 @@ mod cpu {
             shape: RotaryShape,
             [(from, src), (to, dst)]: [(View<'_>, HeadView); 2],
             tables: [Option<View<'_>>; 2],
-            pass: RotaryPass,
+            (pass, once): (RotaryPass, bool),
         ) {
             let RotaryShape { batch, heads, rows, head_size, neighbours } = shape;
             let tasks = rows.div_ceil(ROWS);
@@ -159,6 +159,12 @@ mod cpu {
                     for row in first..rows.min(first + ROWS) {
                         for (table, values) in tables.iter().zip([&mut *c, &mut *s]) {
                             match table {
+                                // A value for each pair serves both of its elements.
+                                Some(table) if once => {
+                                    let (first, second) = values.split_at_mut(head_size / 2);
+                                    R::load(table, row * head_size / 2, first);
+                                    second.copy_from_slice(first);
+                                }
                                 Some(table) => R::load(table, row * head_size, values),
                                 None => values.fill(R::ZERO),
                             }
@@ -181,7 +187,7 @@ mod cpu {
         require(shape.head_size.is_multiple_of(2), || format!("heads of {} elements have no halves", shape.head_size))?;
         let operands = pass.tables();
         for table in operands.iter().flatten() {
-            require(table.len == shape.table(), || format!("a table of {} elements doesn't fit {shape:?}", table.len))?;
+            require(shape.is_table(table.len), || format!("a table of {} elements doesn't fit {shape:?}", table.len))?;
         }
         let from = access.claim(src.address, src.dtype, shape.dims(&src), false)?;
         let to = access.claim(dst.address, dst.dtype, shape.dims(&dst), true)?;
@@ -190,7 +196,7 @@ mod cpu {
         let tables = [read(cos)?, read(sin)?];
         let table_types = operands.map(|table| table.map_or(src.dtype, |table| table.dtype));
         let types = [src.dtype, dst.dtype, table_types[0], table_types[1]];
-        real!(types, go(cores, shape, [(from, src), (to, dst)], tables, pass));
+        real!(types, go(cores, shape, [(from, src), (to, dst)], tables, (pass, shape.has_one_for_each_pair(&pass))));
         Ok(())
     }
 
@@ -272,7 +278,7 @@ mod cuda {
         pass: RotaryPass,
     ) -> Option<Result<(), Refusal>> {
         let [cos, sin] = pass.tables();
-        let reads = |table: Option<Operand>| table.is_none_or(|it| it.len == shape.table() && computes(it.dtype));
+        let reads = |table: Option<Operand>| table.is_none_or(|it| shape.is_table(it.len) && computes(it.dtype));
         let fits = shape.head_size.is_multiple_of(2) && reads(cos) && reads(sin);
         if !(fits && computes(src.dtype) && computes(dst.dtype)) {
             return None;
@@ -285,6 +291,7 @@ mod cuda {
         let sizes = [shape.heads, shape.rows, shape.head_size / 2].map(|size| size as u64);
         let mut fields = [sizes, view(&src), view(&dst)].concat();
         fields.push(u64::from(shape.neighbours));
+        fields.push(u64::from(shape.has_one_for_each_pair(&pass)));
         let table = |arguments: Arguments, table: Option<Operand>| match table {
             Some(table) => typed(arguments, &table),
             None => arguments.at(Address(0)).int(0),
@@ -342,17 +349,22 @@ mod selftest {
                 [2, 3, 7, 12, 4],
                 [1, 4, 33, 96, 32],
             ] {
-                for (neighbours, what) in [false, true].into_iter().flat_map(|pairs| PASSES.map(|what| (pairs, what))) {
+                let pairs = [(false, false), (true, false), (true, true)];
+                for ((neighbours, once), what) in pairs.into_iter().flat_map(|pairs| PASSES.map(|what| (pairs, what))) {
                     let shape = RotaryShape { batch, heads, rows, head_size, neighbours };
-                    let pairs = if neighbours { ", neighbours" } else { "" };
+                    let pairs = match (neighbours, once) {
+                        (false, _) => "",
+                        (true, false) => ", neighbours",
+                        (true, true) => ", neighbours with one value",
+                    };
                     let title =
                         format!("{batch} × {heads} heads × {rows} rows × {head_size} and {rest}{pairs}, {what}");
                     let mut case = Case::of_types("rotary", &[src_type, table_type, dst_type], title);
                     let whole = head_size + rest;
                     let src = case.input("src", src_type, batch * heads * rows * whole, Values::STANDARD);
                     let tables = ["cos", "sin"];
-                    let [cos, sin] =
-                        tables.map(|name| case.input(name, table_type, shape.table(), Values::Uniform(-1.0, 1.0)));
+                    let len = if once { shape.table() / 2 } else { shape.table() };
+                    let [cos, sin] = tables.map(|name| case.input(name, table_type, len, Values::Uniform(-1.0, 1.0)));
                     let adds = what == "backward of the cosine";
                     let dst = if adds {
                         case.update("dst", dst_type, shape.len(), Values::STANDARD, ErrorBound::Formula)

@@ -310,7 +310,7 @@ pub(super) const TABLE: &[SwitchEntry] = &[
         teaches: "Math keeps a matrix of rows × rows per head for backward; the fused kernels keep one number per row.",
         value: one_of!(ATTENTION of attention, ["auto", "math", "efficient", "flash", "cudnn", "eager"]),
         idle: |scene| match scene.attention {
-            true => scene.eager.then_some("attention with sinks is eager alone"),
+            true => scene.eager.then_some("attention of this model is eager alone"),
             false => Some("this model has no attention"),
         },
     },

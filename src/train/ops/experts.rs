@@ -182,7 +182,7 @@ impl Context {
     }
 
     /// `torch.topk(input, k)`. Saves the indices.
-    fn top_k(&mut self, input: &Tensor, k: usize) -> OpResult<(Tensor, Tensor)> {
+    pub(super) fn top_k(&mut self, input: &Tensor, k: usize) -> OpResult<(Tensor, Tensor)> {
         self.op("topk", |cx| {
             let (cols, shape) = (input.shape().last(), input.shape());
             let values = cx.activation(shape.with_last(k), input.dtype(), "largest probabilities")?;

@@ -37,6 +37,20 @@ impl Context {
         }
     }
 
+    /// `input @ weight.T` without a bias: the product of a view, of which autocast keeps no copy.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn product_of_transposed(&mut self, input: &Tensor, weight: &Tensor) -> OpResult<Tensor> {
+        // Autocast casts arguments from the last to the first.
+        let weight = match self.autocast.dtype().filter(|_| weight.dtype() == DType::F32) {
+            Some(dtype) => &self.cast(weight, dtype, "weight copy")?,
+            None => weight,
+        };
+        let input = self.cast_to_lower(input, "input copy")?;
+        self.mm(&input, weight)
+    }
+
     /// The same with a rank's part of the inputs, and a bias that all ranks have: each rank adds its share of the bias, so that
     /// the sum over the ranks contains it once. DTensor divides it outside of autograd, and its gradient is that of the whole
     /// bias.

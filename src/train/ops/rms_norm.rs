@@ -160,13 +160,16 @@ impl Context {
         self.op("pow", |cx| {
             let saved = if cx.differentiates(&[input]) { Some(cx.save(input)?) } else { None };
             let output = cx.activation(input.shape(), input.dtype(), "square")?;
-            cx.launch(kernels::Elementwise::Mul { a: input.operand(), b: input.operand(), dst: output.operand() })?;
+            let rows = cx.in_rows(input, &output)?;
+            cx.launch(kernels::Elementwise::Mul { a: rows.operand(), b: rows.operand(), dst: output.operand() })?;
             let Some(saved) = saved else { return Ok(output) };
             let source = cx.record("powBackward", [Some(input), None, None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let input = saved.unpack(cx)?;
                 let power = cx.temporary(grad.shape(), grad.dtype(), "power of 1")?;
-                cx.launch(kernels::Elementwise::Cast { src: input.operand(), dst: power.operand() })?;
+                let rows = cx.in_rows(&input, &power)?;
+                cx.launch(kernels::Elementwise::Cast { src: rows.operand(), dst: power.operand() })?;
+                drop(rows);
                 let double = cx.temporary(grad.shape(), grad.dtype(), "slope")?;
                 cx.launch(kernels::Elementwise::Scale { src: power.operand(), dst: double.operand(), factor: 2.0 })?;
                 let dst = cx.temporary(grad.shape(), grad.dtype(), "input gradient")?;
@@ -215,8 +218,9 @@ impl Context {
             let saved = if differentiates { Some((cx.save(input)?, cx.save(factors)?)) } else { None };
             let output = cx.activation(input.shape(), input.dtype(), "normalised")?;
             let cols = input.shape().last();
+            let rows = cx.in_rows(input, &output)?;
             cx.launch(kernels::Elementwise::MulRows {
-                a: input.operand(),
+                a: rows.operand(),
                 b: factors.operand(),
                 dst: output.operand(),
                 cols,
@@ -227,7 +231,7 @@ impl Context {
                 // The second argument and its gradient come first: its name (other) sorts before self.
                 let factors = saved_factors.unpack(cx)?;
                 let input = saved_input.unpack(cx)?;
-                let products = cx.product_of(&grad, &input, "gradient times input")?;
+                let products = cx.product_of_rows(&grad, &input, "gradient times input")?;
                 let dst = cx.temporary(grad.shape(), grad.dtype(), "input gradient")?;
                 cx.launch(kernels::Elementwise::MulRows {
                     a: grad.operand(),

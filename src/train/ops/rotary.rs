@@ -46,6 +46,69 @@ impl Context {
         self.copied_tables([positions, frequencies], dtype, (scaling, 2))
     }
 
+    /// The same for [`Context::rotary_of_pairs`], with a value for each pair in the first half of what both copies take.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn rotary_tables_of_pairs(
+        &mut self,
+        positions: &Tensor,
+        frequencies: &Tensor,
+        dtype: DType,
+        scaling: f64,
+    ) -> OpResult<RotaryTables> {
+        let RotaryTables { cos, sin } = self.copied_tables([positions, frequencies], dtype, (scaling, 2))?;
+        let of_pairs = Shape::new(&[positions.numel(), frequencies.numel()]);
+        let [cos, sin] = [cos, sin].map(|table| table.window(of_pairs, 0));
+        // The values of a table with two copies begin with those of its first row alone.
+        self.write_tables(frequencies, [&cos, &sin], (scaling, 1))?;
+        Ok(RotaryTables { cos, sin })
+    }
+
+    /// The same as numbers on the unit circle, for [`Context::rotary_of_complex`]: cosines and sines in f32, in one tensor.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn rotary_tables_of_complex(
+        &mut self,
+        positions: &Tensor,
+        frequencies: &Tensor,
+        scaling: f64,
+    ) -> OpResult<RotaryTables> {
+        let (rows, half) = (positions.numel(), frequencies.numel());
+        let of_pairs = Shape::new(&[rows, half]);
+        let of_both = Shape::new(&[rows, 2 * half]);
+        self.op("rotary_tables", |cx| {
+            let as_floats = cx.temporary(Shape::new(&[rows]), DType::F32, "positions in f32")?;
+            let angles = cx.temporary(Shape::new(&[half, rows]), DType::F32, "angles")?;
+            let memory = cx.memory().clone();
+            cx.workspaces.gemm(&memory)?;
+            let lengths = cx.temporary(of_pairs, DType::F32, "lengths of one")?;
+            let on_circle = cx.temporary(of_both, DType::F32, "numbers on the circle")?;
+            drop(lengths);
+            let scaled = cx.activation(of_both, DType::F32, "scaled numbers")?;
+            drop((on_circle, as_floats, angles));
+            let [cos, sin] = [0, rows * half].map(|start| scaled.window(of_pairs, start));
+            cx.write_tables(frequencies, [&cos, &sin], (scaling, 1))?;
+            Ok(RotaryTables { cos, sin })
+        })
+    }
+
+    fn write_tables(
+        &self,
+        frequencies: &Tensor,
+        [cos, sin]: [&Tensor; 2],
+        (scaling, copies): (f64, usize),
+    ) -> OpResult<()> {
+        self.launch(kernels::Rotary::Tables {
+            frequencies: frequencies.operand(),
+            cos: cos.operand(),
+            sin: sin.operand(),
+            scaling,
+            copies,
+        })
+    }
+
     /// The same for one half of a head, for [`Context::rotary_by_halves`].
     ///
     /// # Errors
@@ -86,13 +149,7 @@ impl Context {
             } else {
                 [cx.activation(table, dtype, "rotary cosines")?, cx.activation(table, dtype, "rotary sines")?]
             };
-            cx.launch(kernels::Rotary::Tables {
-                frequencies: frequencies.operand(),
-                cos: cos.operand(),
-                sin: sin.operand(),
-                scaling,
-                copies,
-            })?;
+            cx.write_tables(frequencies, [&cos, &sin], (scaling, copies))?;
             drop((as_floats, angles, twice, wide));
             Ok(RotaryTables { cos, sin })
         })

@@ -24,26 +24,34 @@ impl Context {
     /// # Errors
     /// Out of memory, a failed kernel.
     pub fn rotary_by_halves(&mut self, input: &Tensor, tables: &RotaryTables) -> OpResult<Tensor> {
-        let (narrow, RotaryTables { cos, sin }) = (input.dtype(), tables);
+        let halves = self.halves(input);
+        self.rotated_halves(&halves, tables)
+    }
+
+    /// The same for two halves (batch, heads, rows, half of a head) that were cut apart before.
+    pub(super) fn rotated_halves(
+        &mut self,
+        [first, second]: &[Tensor; 2],
+        RotaryTables { cos, sin }: &RotaryTables,
+    ) -> OpResult<Tensor> {
+        let (narrow, half) = (first.dtype(), first.shape());
         let wide = if cos.dtype().size() > narrow.size() { cos.dtype() } else { narrow };
-        let whole = input.shape();
-        let half = whole.with_last(whole.last() / 2);
+        let whole = half.with_last(2 * half.last());
         self.op("rotary", |cx| {
-            let differentiates = cx.differentiates(&[input]);
+            let differentiates = cx.differentiates(&[first, second]);
             let save = |cx: &mut Self, table: &Tensor| differentiates.then(|| cx.save(table)).transpose();
-            let [first, second] = halves(input);
             let for_first = [save(cx, cos)?, save(cx, sin)?];
             let turned = {
-                let a = cx.half_times(&first, cos, (half, wide))?;
-                let b = cx.half_times(&second, sin, (half, wide))?;
+                let a = cx.half_times(first, cos, (half, wide))?;
+                let b = cx.half_times(second, sin, (half, wide))?;
                 let turned = cx.temporary(half, wide, "rotated first half")?;
                 cx.launch(kernels::Elementwise::Sub { a: a.operand(), b: b.operand(), dst: turned.operand() })?;
                 turned
             };
             let for_second = [save(cx, cos)?, save(cx, sin)?];
             let other = {
-                let a = cx.half_times(&second, cos, (half, wide))?;
-                let b = cx.half_times(&first, sin, (half, wide))?;
+                let a = cx.half_times(second, cos, (half, wide))?;
+                let b = cx.half_times(first, sin, (half, wide))?;
                 let other = cx.temporary(half, wide, "rotated second half")?;
                 cx.launch(kernels::Elementwise::Add { a: a.operand(), b: b.operand(), dst: other.operand() })?;
                 other
@@ -57,7 +65,7 @@ impl Context {
             else {
                 return Ok(output);
             };
-            let source = cx.record("rotaryBackward", [Some(input), None, None], move |cx, grads| {
+            let source = cx.record("rotaryBackward", [Some(first), Some(second), None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 // The gradient lies side by side, or head by head.
                 let grad = match (grad.shape().dims().len(), whole.dims()) {
@@ -102,12 +110,7 @@ impl Context {
                     cx.launch(kernels::Elementwise::Add { a: sum, b: product.operand(), dst: sum })?;
                 }
                 drop(first_cos);
-                let dst = cx.temporary(whole, narrow, "gradient of both halves")?;
-                let [first, second] = halves(&dst);
-                cx.copy(&to_first, &first)?;
-                cx.copy(&to_second, &second)?;
-                drop((first, second, to_first, to_second));
-                Ok([Some(dst), None, None])
+                Ok([Some(to_first), Some(to_second), None])
             });
             Ok(output.with_source(source))
         })

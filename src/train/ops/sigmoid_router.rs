@@ -9,15 +9,26 @@ use vramlab_device::{DType, Operand, kernels};
 
 use super::experts::{RouterRule, Routes};
 
-/// How experts are chosen by the sigmoid of their logits.
+/// How experts that are weighed in f32 are chosen in groups.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SigmoidRule {
+pub struct GroupRule {
+    /// How they are weighed.
+    pub scores: ExpertScores,
     /// Number of groups of experts; each has at least two experts.
     pub groups: usize,
-    /// How many groups a row may choose its experts from: those whose two best experts weigh most.
+    /// How many groups a row may choose its experts from: those whose best experts weigh most.
     pub chosen_groups: usize,
     /// The factor on shares.
     pub factor: f64,
+}
+
+/// How experts are weighed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExpertScores {
+    /// Each by the sigmoid of its logit; two of a group count for it (DeepSeek-V3, GLM-4.5).
+    Sigmoid,
+    /// By a softmax of all logits; the best of a group counts for it (DeepSeek-V2).
+    Softmax,
 }
 
 /// The chosen experts.
@@ -51,7 +62,7 @@ impl Context {
     pub fn routes_by_sigmoid(
         &mut self,
         logits: Tensor,
-        (rule, sigmoid): (RouterRule, SigmoidRule),
+        (rule, sigmoid): (RouterRule, GroupRule),
         correction: &Tensor,
     ) -> OpResult<Routes> {
         let scores = self.sigmoid(&logits)?;
@@ -70,7 +81,7 @@ impl Context {
     fn chosen_in_groups(
         &mut self,
         scores: &Tensor,
-        (k, rule): (usize, SigmoidRule),
+        (k, rule): (usize, GroupRule),
         wide: DType,
     ) -> OpResult<ChosenExperts> {
         let (rows, count) = (scores.shape().rows(), scores.shape().last());
@@ -115,7 +126,7 @@ impl Context {
     fn in_best_groups(
         &mut self,
         scores: &Tensor,
-        SigmoidRule { groups, chosen_groups, .. }: SigmoidRule,
+        GroupRule { groups, chosen_groups, .. }: GroupRule,
         dtype: DType,
     ) -> OpResult<(Tensor, Vec<Tensor>, Vec<SavedVariable>)> {
         let (rows, count) = (scores.shape().rows(), scores.shape().last());

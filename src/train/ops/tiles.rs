@@ -92,7 +92,7 @@ impl Context {
             let made = part.forward(self, &of_tile(input).detach().with_source(leaf))?;
             output = Some(made.detach());
             let grad = self.cast_gradient(&of_tile(&grad), made.dtype())?;
-            self.backward_within(kept, &made, &grad)
+            self.backward_within(kept, [(&made, &grad)])
         });
         self.saving = saving;
         ran.map(|()| to_input)

@@ -3,38 +3,18 @@
 use vramlab_device::DType;
 use vramlab_model::NameId;
 use vramlab_train::{
-    Context, EagerScores, OpResult, PositionScale, Repeatable, RotaryTables, SdpaMask, SideBySide, Tensor, Turn,
+    BiasedAttention, Context, EagerScores, OpResult, PositionScale, Repeatable, RotaryTables, SideBySide, Tensor, Turn,
 };
 
 use super::super::llama::{Norm, NormKind};
 use super::super::lora::{Adaptable, Lora, Target};
 use super::super::parameters::Parameters;
+use super::attention_inputs::{AttentionInputs, Mask};
 use super::head_norms::NormsOfHeads;
+use super::latent::LatentProjections;
 use super::names::Names;
 use super::sizes::{DecoderSizes, DropoutPlace, Dropouts};
 use super::style::{Biases, HeadNorms, LayerFusion, LayerLocals, NormPlaces, Rotation};
-
-/// A mask in the form that attention takes.
-#[derive(Clone)]
-pub(super) enum Mask {
-    /// Added to the scores of eager attention.
-    Added(Tensor),
-    /// Given to SDPA.
-    Sdpa(SdpaMask),
-}
-
-/// Inputs of a layer's attention besides the hidden states.
-pub(super) struct AttentionInputs {
-    /// `None` if positions are learned.
-    pub tables: Option<RotaryTables>,
-    /// Queries and keys are rotated.
-    pub rotates: bool,
-    pub mask: Option<Mask>,
-    /// Keys and values go into a cache.
-    pub caches: bool,
-    /// The layer has a sliding window.
-    pub windowed: bool,
-}
 
 /// When queries and keys are normalised.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -56,8 +36,17 @@ enum Projections {
     Apart(Box<[Adaptable; 3]>),
     /// One layer makes all three, side by side in each head (GPT-NeoX).
     Heads(Box<Adaptable>),
+    /// The same, each cut out of it for itself (BLOOM).
+    Selected(Box<Adaptable>),
     /// One layer makes all three, side by side (GPT-2).
     Thirds(Box<Adaptable>),
+    /// One layer makes all three, for groups of heads that share a key and a value (Falcon).
+    Groups {
+        all: Box<Adaptable>,
+        groups: usize,
+    },
+    /// Queries, and keys and values by way of a latent vector (DeepSeek).
+    Latent(Box<LatentProjections>),
     /// One layer makes all three (Phi-3): columns of queries, then of keys and as many of values.
     Packed {
         all: Box<Adaptable>,
@@ -102,6 +91,12 @@ pub(super) struct Attention {
 impl Attention {
     pub fn make(cx: &mut Context, all: &mut Parameters, name: &str, sizes: &DecoderSizes) -> OpResult<Self> {
         let DecoderSizes { width, heads, kv_heads, head_size, style, .. } = *sizes;
+        if let Some(latent) = sizes.latent {
+            let projections = Projections::Latent(Box::new(LatentProjections::make(cx, all, name, sizes, latent)?));
+            let make = if style.biases == Biases::All { Adaptable::biased } else { Adaptable::plain };
+            let output = make(cx, all, &format!("{name}.o_proj"), [heads * latent.value, width])?;
+            return Ok(Self::of(cx, name, sizes, projections, output, None));
+        }
         let place = style.sinks.then(|| all.reserve());
         let mut projection = |cx: &mut Context, part: &str, ends: [usize; 2], biased: bool| {
             let make = if biased { Adaptable::biased } else { Adaptable::plain };
@@ -110,7 +105,9 @@ impl Attention {
         let biased = style.biases != Biases::None;
         match style.packing {
             LayerFusion::All => return Self::packed(cx, all, name, sizes),
-            LayerFusion::Heads | LayerFusion::Thirds => return Self::side_by_side(cx, all, name, sizes),
+            LayerFusion::Heads | LayerFusion::Selected | LayerFusion::Thirds | LayerFusion::Groups => {
+                return Self::side_by_side(cx, all, name, sizes);
+            }
             LayerFusion::None | LayerFusion::Gates => {}
         }
         let mut input =
@@ -167,19 +164,23 @@ impl Attention {
 
     /// With one projection that makes queries, keys and values side by side, in each head or over all heads.
     fn side_by_side(cx: &mut Context, all: &mut Parameters, name: &str, sizes: &DecoderSizes) -> OpResult<Self> {
-        let DecoderSizes { width, heads, head_size, style, .. } = *sizes;
+        let DecoderSizes { width, heads, kv_heads, head_size, style, .. } = *sizes;
         let make = match style.biases {
             Biases::All if style.conv1d => Adaptable::conv1d,
             Biases::All => Adaptable::biased,
+            Biases::None | Biases::Inputs if style.products => Adaptable::product,
             Biases::None | Biases::Inputs => Adaptable::plain,
         };
         let ([whole, output], inner) =
             ([style.names.projections, style.names.output].map(Target::word), heads * head_size);
-        let projections = make(cx, all, &format!("{name}.{whole}"), [width, 3 * inner])?;
+        let keys = if style.packing == LayerFusion::Groups { kv_heads * head_size } else { inner };
+        let projections = make(cx, all, &format!("{name}.{whole}"), [width, inner + 2 * keys])?;
         let output = make(cx, all, &format!("{name}.{output}"), [inner, width])?;
         let projections = Box::new(projections);
         let projections = match style.packing {
             LayerFusion::Thirds => Projections::Thirds(projections),
+            LayerFusion::Selected => Projections::Selected(projections),
+            LayerFusion::Groups => Projections::Groups { all: projections, groups: kv_heads },
             _ => Projections::Heads(projections),
         };
         Ok(Self::of(cx, name, sizes, projections, output, None))
@@ -250,8 +251,15 @@ impl Attention {
                 }
                 self.output.adapt(cx, all, name, lora, self.names.output)
             }
-            Projections::Heads(projections) | Projections::Thirds(projections) => {
+            Projections::Heads(projections)
+            | Projections::Selected(projections)
+            | Projections::Thirds(projections)
+            | Projections::Groups { all: projections, .. } => {
                 projections.adapt(cx, all, name, lora, self.names.projections)?;
+                self.output.adapt(cx, all, name, lora, self.names.output)
+            }
+            Projections::Latent(projections) => {
+                projections.adapt(cx, all, name, lora)?;
                 self.output.adapt(cx, all, name, lora, self.names.output)
             }
             Projections::Packed { all: packed, .. } => {
@@ -261,29 +269,45 @@ impl Attention {
         }
     }
 
-    /// Queries, keys and values (batch, heads, rows, head size), normalised if the model does that here.
-    fn parts(&self, cx: &mut Context, input: &Tensor) -> OpResult<[Tensor; 3]> {
-        let [q, k, v] = match &self.projections {
-            Projections::Apart(projections) => &**projections,
+    /// Queries, keys and values (batch, heads, rows, head size), normalised if the model does that here, and the tensors with
+    /// variables of their own, such as the one that all three were cut from.
+    fn parts(&self, cx: &mut Context, input: &Tensor, seen: &AttentionInputs) -> OpResult<([Tensor; 3], Vec<Tensor>)> {
+        let (parts, packed) = match &self.projections {
+            Projections::Apart(projections) => return Ok((self.projected(cx, input, projections)?, Vec::new())),
+            Projections::Latent(projections) => return projections.parts(cx, input, seen),
             Projections::Heads(projections) => {
                 let packed = projections.forward(cx, input)?;
-                return Ok(cx.thirds_of_heads(&packed, self.head_size));
+                (cx.thirds_of_heads(&packed, self.head_size), packed)
+            }
+            Projections::Selected(projections) => {
+                let packed = projections.forward(cx, input)?;
+                (cx.selected_thirds(&packed, self.head_size), packed)
             }
             Projections::Thirds(projections) => {
                 let packed = projections.forward(cx, input)?;
                 let [q, k, v] = cx.thirds(&packed);
                 // In the order in which transformers separates the heads.
                 let [k, v, q] = [k, v, q].map(|part| cx.by_head_size(&part, self.head_size));
-                return Ok([q, k, v]);
+                ([q, k, v], packed)
+            }
+            Projections::Groups { all, groups } => {
+                let packed = all.forward(cx, input)?;
+                let parts = cx.within(self.scope, |cx| cx.parts_of_groups(&packed, self.head_size, *groups))?;
+                (parts, packed)
             }
             Projections::Packed { all, widths: [queries, keys] } => {
                 let packed = all.forward(cx, input)?;
                 let (key, value) = (*queries, queries + keys);
                 let columns = [(0, *queries), (key, *keys), (value, *keys)];
                 let parts = columns.map(|(start, width)| cx.columns(&packed, start, width));
-                return Ok(parts.map(|part| cx.by_head_size(&part, self.head_size)));
+                (parts.map(|part| cx.by_head_size(&part, self.head_size)), packed)
             }
         };
+        Ok((parts, vec![packed]))
+    }
+
+    /// The same from projections apart.
+    fn projected(&self, cx: &mut Context, input: &Tensor, [q, k, v]: &[Adaptable; 3]) -> OpResult<[Tensor; 3]> {
         let by_head = |cx: &mut Context, projection: &Adaptable| {
             let made = projection.forward(cx, input)?;
             OpResult::Ok(cx.by_head_size(&made, self.head_size))
@@ -357,7 +381,11 @@ impl Attention {
         match self.projections {
             Projections::Packed { .. } => return cx.rotary_with_rest([&q, &k], tables),
             Projections::Heads(_) => return cx.rotary_before_rest([&q, &k], tables, Turn::default()),
-            Projections::Apart(_) | Projections::Thirds(_) => {}
+            Projections::Apart(_)
+            | Projections::Selected(_)
+            | Projections::Thirds(_)
+            | Projections::Groups { .. }
+            | Projections::Latent(_) => {}
         }
         let (turn, tables) = match self.rotation {
             Rotation::Neighbours => {
@@ -381,7 +409,9 @@ impl Attention {
                 return Ok([cx.cast(&both[0], dtype, "rotated queries")?, cx.cast(&both[1], dtype, "rotated keys")?]);
             }
             Rotation::Halves => return Ok([cx.rotary_by_halves(&q, tables)?, cx.rotary_by_halves(&k, tables)?]),
-            Rotation::Plain | Rotation::Wide | Rotation::Never => (Turn::default(), tables),
+            Rotation::Plain | Rotation::Wide | Rotation::Never | Rotation::Complex | Rotation::Pairs => {
+                (Turn::default(), tables)
+            }
         };
         let both = [cx.rotary(&q, tables, turn)?, cx.rotary(&k, tables, turn)?];
         let dtype = q.dtype();
@@ -391,6 +421,37 @@ impl Attention {
         Ok([cx.cast(&both[0], dtype, "rotated queries")?, cx.cast(&both[1], dtype, "rotated keys")?])
     }
 
+    /// The sum of the residual stream and the output, and the weights, with a bias of positions (BLOOM).
+    pub fn forward_onto(
+        &self,
+        cx: &mut Context,
+        [input, residual]: [&Tensor; 2],
+        seen: &AttentionInputs,
+        dropout: f64,
+    ) -> OpResult<(Tensor, Tensor)> {
+        let AttentionInputs { mask: Some(Mask::Added(mask)), bias: Some(bias), caches, .. } = seen else {
+            return Ok((residual.clone(), input.clone()));
+        };
+        let ([q, k, v], packed) = self.parts(cx, input, seen)?;
+        let [k, v] = if *caches {
+            cx.within(self.scope, |cx| OpResult::Ok([cx.cached(&k, k.dtype())?, cx.cached(&v, k.dtype())?]))?
+        } else {
+            [k, v]
+        };
+        let share = self.dropouts.attention;
+        let by = EagerScores { scale: self.scale, cap: None, mask, dropout: share, plain: false };
+        let BiasedAttention { output, weights, variables } =
+            cx.within(self.scope, |cx| cx.biased_attention([&q, &k, &v], by, bias))?;
+        let made = self.output.forward(cx, &output)?;
+        let sum = cx.within(self.scope, |cx| {
+            let dropped = cx.dropout(&made, dropout)?;
+            cx.add(residual, &dropped)
+        })?;
+        cx.put_out(self.scope, &sum);
+        drop((made, output, variables, packed));
+        Ok((sum, weights))
+    }
+
     /// The output, and the weights of attention if something holds them.
     pub fn forward(
         &self,
@@ -398,19 +459,20 @@ impl Attention {
         input: &Tensor,
         seen: &AttentionInputs,
     ) -> OpResult<(Tensor, Option<Tensor>)> {
-        let AttentionInputs { tables, rotates, mask, caches, windowed } = seen;
-        let [q, k, v] = self.parts(cx, input)?;
-        // The tensor that all three were cut from has a variable of its own.
-        let _packed = (!matches!(self.projections, Projections::Apart(_))).then(|| v.clone());
+        let AttentionInputs { tables, rotates, mask, caches, windowed, .. } = seen;
+        let ([q, k, v], _variables) = self.parts(cx, input, seen)?;
+        // With latent vectors, these are what is rotated and cached.
+        let latent = matches!(self.projections, Projections::Latent(_));
+        let (rotates, caches) = (*rotates && !latent, *caches && !latent);
         let mut _cut = None;
         // The parts that are not rotated are freed once both are rotated.
         let [q, k] = match tables {
-            Some(tables) if *rotates && self.keeps => {
+            Some(tables) if rotates && self.keeps => {
                 let [whole, rotated] = cx.within(self.scope, |cx| cx.rotary_with_parts([&q, &k], tables))?;
                 _cut = Some(([q, k], rotated));
                 whole
             }
-            Some(tables) if *rotates => cx.within(self.scope, |cx| self.rotated(cx, q, k, tables))?,
+            Some(tables) if rotates => cx.within(self.scope, |cx| self.rotated(cx, q, k, tables))?,
             _ => [q, k],
         };
         let [q, k] = match &self.norms {
@@ -434,10 +496,10 @@ impl Attention {
             }
             None => q,
         };
-        if *caches && *windowed {
+        if caches && *windowed {
             cx.within(self.scope, Context::cache_of_window)?;
         }
-        let [k, v] = if *caches {
+        let [k, v] = if caches {
             let both =
                 cx.within(self.scope, |cx| OpResult::Ok([cx.cached(&k, k.dtype())?, cx.cached(&v, k.dtype())?]))?;
             drop((k, v));
@@ -450,12 +512,19 @@ impl Attention {
             Some(Mask::Added(mask)) => {
                 let by = EagerScores { scale: self.scale, cap: self.cap, mask, dropout, plain: self.plain };
                 let (attended, weights) = match &self.sinks {
+                    _ if matches!(self.projections, Projections::Groups { .. }) => {
+                        cx.eager_attention_in_place([&q, &k, &v], by, input.dtype())?
+                    }
                     Some(sinks) => {
                         cx.with_parameters([sinks], |cx| cx.attention_with_sinks([&q, &k, &v], sinks, by))?
                     }
                     None => cx.eager_attention([&q, &k, &v], by)?,
                 };
                 Ok((attended, Some(weights)))
+            }
+            #[expect(clippy::cast_possible_truncation, reason = "f32 as in PyTorch")]
+            Some(Mask::Sdpa(mask)) if matches!(self.projections, Projections::Groups { groups: 1, .. }) => {
+                Ok((cx.masked_attention_of_one_key([&q, &k, &v], mask, self.scale as f32)?, None))
             }
             #[expect(clippy::cast_possible_truncation, reason = "f32 as in PyTorch")]
             Some(Mask::Sdpa(mask)) => Ok((cx.masked_attention([&q, &k, &v], mask, self.scale as f32, dropout)?, None)),

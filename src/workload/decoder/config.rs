@@ -12,10 +12,12 @@ use super::super::llama::NormKind;
 use super::super::quantization::{BitsAndBytesConfig, Quantization};
 use super::super::unread::Unread;
 use super::expert_keys::ExpertKeys;
+use super::falcon::FalconKeys;
 use super::family::Family;
 use super::gpt2::Gpt2Keys;
 use super::granite4::Granite4Keys;
 use super::harmless::HARMLESS;
+use super::latent_keys::LatentKeys;
 use super::names::Names;
 use super::opt::OptKeys;
 use super::pattern::LayerPattern;
@@ -112,6 +114,10 @@ pub struct ModelConfig {
     #[serde(flatten)]
     opt: OptKeys,
     #[serde(flatten)]
+    falcon: FalconKeys,
+    #[serde(flatten)]
+    latent: LatentKeys,
+    #[serde(flatten)]
     rest: BTreeMap<String, Unread>,
 }
 
@@ -140,7 +146,7 @@ impl ModelConfig {
         }
         let heads = needed("num_attention_heads", self.num_attention_heads.or(self.gpt2.n_head), family.heads)?;
         let width = self.width()?;
-        if positions.is_some() && !width.is_multiple_of(heads) {
+        if (positions.is_some() || matches!(family.name, "bloom" | "falcon")) && !width.is_multiple_of(heads) {
             let [key, of_heads] = match family.name {
                 "gpt2" => ["n_embd", "n_head"],
                 _ => ["hidden_size", "num_attention_heads"],
@@ -155,20 +161,38 @@ impl ModelConfig {
         } else {
             unrotated
         };
-        let head_size = self.head_dim.map_or(family.head_size.unwrap_or(width / heads), Extent::get);
         let rotations = self.rotations();
-        let rotated = rotations.rotated(family, head_size)?;
+        let latent = self.latent.sizes(family);
+        let (head_size, rotated) = match latent {
+            // A key for the size of heads is not read.
+            Some((latent, rotated)) => (latent.plain + rotated, rotated),
+            None => {
+                let size = self.head_dim.map_or(family.head_size.unwrap_or(width / heads), Extent::get);
+                (size, rotations.rotated(family, size)?)
+            }
+        };
+        if !rotated.is_multiple_of(2) && latent.is_some() {
+            return Err(format!("qk_rope_head_dim is {rotated}; use an even number"));
+        }
         Ok(DecoderSizes {
             vocab: needed("vocab_size", vocab.or(self.vocab_size), family.vocab)?,
             width,
             hidden: match family.name {
                 "gpt2" => self.gpt2.n_inner.map_or(4 * width, Extent::get),
+                "bloom" => 4 * width,
+                "falcon" => self.falcon.ffn_hidden_size.map_or(4 * width, Extent::get),
                 _ => self.hidden(family)?,
             },
             layers: layers.map_or_else(|| self.layers(), |layers| Ok(layers.get()))?,
             heads,
-            kv_heads: self.num_key_value_heads.map_or(family.kv_heads.unwrap_or(heads), Extent::get),
+            kv_heads: match family.name {
+                "falcon" => self.falcon.kv_heads(heads)?,
+                // Keys and values of all heads are expanded.
+                _ if latent.is_some() => heads,
+                _ => self.num_key_value_heads.map_or(family.kv_heads.unwrap_or(heads), Extent::get),
+            },
             head_size,
+            latent: latent.map(|(sizes, _)| sizes),
             rotated: (rotated < head_size).then_some(rotated),
             tied: self.tie_word_embeddings.unwrap_or(family.tied),
             eps: self.eps(family),
@@ -185,7 +209,8 @@ impl ModelConfig {
             clip: self.clip_qkv,
             query_scalar: self
                 .query_pre_attn_scalar
-                .or(family.own_keys.contains(&"query_pre_attn_scalar").then_some(256.0)),
+                .or(family.own_keys.contains(&"query_pre_attn_scalar").then_some(256.0))
+                .or(latent.map(|_| head_size as f64 / rotations.product_scale().powi(2))),
             caps: SoftCaps {
                 scores: self.attn_logit_softcapping.or(gemma2.then_some(50.0)),
                 logits: self.final_logit_softcapping.or(gemma2.then_some(30.0)),
@@ -200,10 +225,10 @@ impl ModelConfig {
         })
     }
 
-    /// Whether its attention has sinks, which transformers only supports op by op: no SDPA kernel takes them.
+    /// Whether its attention has sinks or a bias of positions, which transformers only supports op by op: no SDPA kernel takes them.
     #[must_use]
     pub fn attends_eagerly(&self) -> bool {
-        self.family().is_ok_and(|family| family.style.sinks)
+        self.family().is_ok_and(|family| family.style.sinks || family.style.alibi)
     }
 
     /// The number of positions with learned embeddings, if the model has them.
@@ -219,13 +244,13 @@ impl ModelConfig {
 
     /// The token whose embedding gets no gradient; GPT-2 and GPT-NeoX train all embeddings.
     fn padding(&self, family: &Family) -> Option<usize> {
-        let all_learn = [Names::GPT2, Names::NEOX].contains(&family.style.names);
+        let all_learn = [Names::BLOOM, Names::FALCON, Names::GPT2, Names::NEOX].contains(&family.style.names);
         let token = self.pad_token_id.unwrap_or(family.padding).filter(|_| !all_learn);
         token.and_then(|token| usize::try_from(token).ok())
     }
 
     fn width(&self) -> Result<usize, String> {
-        needed("hidden_size", self.hidden_size.or(self.gpt2.n_embd), None)
+        needed("hidden_size", self.hidden_size.or(self.gpt2.n_embd).or(self.gpt2.n_embed), None)
     }
 
     fn hidden(&self, family: &Family) -> Result<usize, String> {
@@ -291,7 +316,7 @@ impl ModelConfig {
     fn eps(&self, family: &Family) -> f64 {
         let given = match family.style.norm {
             NormKind::Bare => None,
-            NormKind::Layer if family.style.names == Names::GPT2 => self.gpt2.layer_norm_epsilon,
+            NormKind::Layer if matches!(family.name, "bloom" | "falcon" | "gpt2") => self.gpt2.layer_norm_epsilon,
             NormKind::Layer => self.norm_epsilon.or(self.layer_norm_eps),
             NormKind::CentredLayer => self.norm_eps,
             NormKind::Unbiased => self.layer_norm_eps,
@@ -314,7 +339,8 @@ impl ModelConfig {
         let hidden = share(&[("hidden_dropout", self.hidden_dropout)], 0.0)?;
         let (place, hidden) = match family.name {
             "gpt_neox" | "phi" => (DropoutPlace::Behind, hidden),
-            "stablelm" => (DropoutPlace::BehindMlp, 0.0),
+            "bloom" => (DropoutPlace::Behind, 0.0),
+            "falcon" | "stablelm" => (DropoutPlace::BehindMlp, 0.0),
             "gpt2" => (DropoutPlace::Within, family.dropout),
             "opt" => (DropoutPlace::Behind, 0.0),
             _ => (DropoutPlace::Within, 0.0),
@@ -370,7 +396,8 @@ impl ModelConfig {
             "granitemoehybrid" if !self.granite4.rotates() => Rotation::Never,
             _ => family.style.rotation,
         };
-        Style { biases, mlp_biases, activation, heads, places, rotation, ..family.style }
+        let style = Style { biases, mlp_biases, activation, heads, places, rotation, ..family.style };
+        if family.name == "falcon" { self.falcon.style(style) } else { style }
     }
 
     fn multipliers(&self, family: &Family) -> Option<Multipliers> {
@@ -409,10 +436,12 @@ impl ModelConfig {
         quantization.map_err(|why| format!("quantization_config: {why}"))
     }
 
-    /// Files have the experts in MXFP4, which can't be trained: they are loaded in 16 bits (`Mxfp4Config(dequantize=True)`).
+    /// Files have the experts in MXFP4, or all layers in FP8, which can't be trained: they are loaded in 16 bits
+    /// (`Mxfp4Config(dequantize=True)`, `FineGrainedFP8Config(dequantize=True)`).
     fn comes_dequantized(&self) -> bool {
-        let packed = self.quantization_config.as_ref().is_some_and(BitsAndBytesConfig::is_mxfp4);
-        packed && self.family().is_ok_and(|family| family.name == "gpt_oss")
+        let packed = self.quantization_config.as_ref().and_then(BitsAndBytesConfig::method);
+        let family = self.family().map_or("", |family| family.name);
+        matches!((family, packed), ("gpt_oss", Some("mxfp4")) | ("deepseek_v3", Some("fp8")))
     }
 
     /// The keys about rotations.
@@ -446,6 +475,7 @@ impl ModelConfig {
         let newer = family.own_keys.contains(&"hidden_activation");
         let given = match family.name {
             "gpt2" | "opt" => &self.gpt2.activation_function,
+            "falcon" => &self.falcon.activation,
             _ if newer => &self.hidden_activation,
             _ => &self.hidden_act,
         };
@@ -470,7 +500,8 @@ impl ModelConfig {
             ("attention_out_bias", self.attention_out_bias == Some(true)),
             (
                 "attention_dropout",
-                matches!(family.name, "ernie4_5" | "gpt2") && self.attention_dropout.is_some_and(|share| share != 0.0),
+                matches!(family.name, "ernie4_5" | "falcon" | "gpt2")
+                    && self.attention_dropout.is_some_and(|share| share != 0.0),
             ),
             ("residual_dropout", self.residual_dropout.is_some_and(|share| share != 0.0)),
             ("embedding_dropout", self.embedding_dropout.is_some_and(|share| share != 0.0)),
@@ -499,7 +530,8 @@ impl ModelConfig {
             ("attn_logit_softcapping", self.attn_logit_softcapping.is_some()),
             ("final_logit_softcapping", self.final_logit_softcapping.is_some()),
         ];
-        let mut own = own.into_iter().chain(self.experts.asked()).chain(self.gpt2.asked()).chain(self.opt.asked());
+        let own = own.into_iter().chain(self.experts.asked()).chain(self.gpt2.asked());
+        let mut own = own.chain(self.opt.asked()).chain(self.falcon.asked()).chain(self.latent.asked());
         if let Some((key, _)) = own.find(|(key, asks)| *asks && !family.own_keys.contains(key)) {
             return Err(format!("{key} asks for something that {} does not have; leave it out", family.name));
         }
@@ -508,6 +540,8 @@ impl ModelConfig {
         }
         let missing = match family.name {
             "gpt2" => self.gpt2.missing(),
+            "falcon" => self.falcon.missing(),
+            "deepseek_v2" | "deepseek_v3" => self.latent.missing(),
             "opt" => self.opt.missing(self.width()?),
             _ => None,
         };

@@ -3,7 +3,7 @@
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
-use vramlab_train::{RouterRule, SigmoidRule};
+use vramlab_train::{ExpertScores, GroupRule, RouterRule};
 
 use super::super::bounds::Extent;
 use super::family::{Family, OwnExperts};
@@ -33,6 +33,8 @@ pub(super) struct ExpertKeys {
     routed_scaling_factor: Option<f64>,
     /// Layers with an MLP before those with experts.
     first_k_dense_replace: Option<usize>,
+    /// How experts are chosen (DeepSeek-V2); other families have this key but don't read it.
+    topk_method: Option<String>,
 }
 
 impl ExpertKeys {
@@ -84,28 +86,51 @@ impl ExpertKeys {
             Some(own) => self.moe_intermediate_size.map_or(own, Extent::get),
             None => hidden()?,
         };
-        let sigmoid = own.sigmoid.map(|own| self.in_groups(own, [count, chosen])).transpose()?;
-        let normalises = own.normalises || self.norm_topk_prob.unwrap_or(sigmoid.is_some());
+        let in_groups = own.in_groups.map(|own| self.in_groups(own, [count, chosen])).transpose()?;
+        let sigmoid = in_groups.is_some_and(|rule| rule.scores == ExpertScores::Sigmoid);
+        let normalises = own.normalises || self.norm_topk_prob.unwrap_or(sigmoid) && (sigmoid || in_groups.is_none());
         let first = self.first_k_dense_replace.unwrap_or(own.dense);
         let dense = self.mlp_only_layers.as_deref().unwrap_or_default();
         let step = self.decoder_sparse_step.unwrap_or(1).max(1);
         let sparse = |layer: usize| layer >= first && !dense.contains(&layer) && (layer + 1).is_multiple_of(step);
         let listed: Vec<_> = (0..layers).map(sparse).collect();
         let layers = LayerPattern::under("mlp_only_layers", &listed)?;
-        let OwnExperts { narrows, widens, of_chosen, router_first, clamped, .. } = own;
+        let OwnExperts { narrows, widens, of_chosen, router_first, clamped, narrow_correction, .. } = own;
         let rule = RouterRule { chosen, normalises, narrows, widens, of_chosen };
-        let shared = match sigmoid {
-            Some(_) => Some(self.n_shared_experts.map_or(1, Extent::get) * hidden),
+        let shared = match in_groups {
+            Some(_) => Some(self.n_shared_experts.map_or(own.shared.unwrap_or(1), Extent::get) * hidden),
             None => own.shared.map(|own| self.shared_expert_intermediate_size.map_or(own, Extent::get)),
         };
-        Ok(Some(ExpertSizes { count, hidden, rule, router_first, sigmoid, shared, clamped, layers }))
+        Ok(Some(ExpertSizes {
+            count,
+            hidden,
+            rule,
+            router_first,
+            in_groups,
+            narrow_correction,
+            shared,
+            clamped,
+            layers,
+        }))
     }
 
     /// The rule for `count` groups of experts, `chosen` of which each position may use.
-    fn in_groups(&self, own: SigmoidRule, [count, chosen]: [usize; 2]) -> Result<SigmoidRule, String> {
+    fn in_groups(&self, own: GroupRule, [count, chosen]: [usize; 2]) -> Result<GroupRule, String> {
         let groups = self.n_group.map_or(own.groups, Extent::get);
         let chosen_groups = self.topk_group.map_or(own.chosen_groups, Extent::get);
         let factor = self.routed_scaling_factor.unwrap_or(own.factor);
+        // Only DeepSeek-V2 reads the method; among all experts there are no groups.
+        if own.scores == ExpertScores::Softmax {
+            match self.topk_method.as_deref().unwrap_or("greedy") {
+                "greedy" => return Ok(GroupRule { groups: 1, chosen_groups: 1, factor, ..own }),
+                "group_limited_greedy" => {}
+                other => {
+                    return Err(format!(
+                        "topk_method '{other}' is not there; there are greedy and group_limited_greedy"
+                    ));
+                }
+            }
+        }
         if !count.is_multiple_of(groups) || count / groups < 2 {
             return Err(format!(
                 "n_group is {groups} of {count} experts; use a number that leaves each group two at least"
@@ -118,7 +143,7 @@ impl ExpertKeys {
             let most = chosen_groups * (count / groups);
             return Err(format!("num_experts_per_tok is {chosen} of {most} experts in topk_group; use {most} at most"));
         }
-        Ok(SigmoidRule { groups, chosen_groups, factor })
+        Ok(GroupRule { groups, chosen_groups, factor, ..own })
     }
 }
 

@@ -1,8 +1,10 @@
-//! A mixture of experts in place of an MLP, as transformers builds Mixtral, OLMoE, Qwen2-MoE, Qwen3-MoE, GLM-4.5 and gpt-oss.
+//! A mixture of experts in place of an MLP, as transformers builds Mixtral, OLMoE, Qwen2-MoE, Qwen3-MoE, GLM-4.5, DeepSeek and gpt-oss.
 
 use vramlab_device::DType;
 use vramlab_model::NameId;
-use vramlab_train::{ClampedExperts, Context, OpResult, Repeatable, RouterRule, Routes, Shape, SigmoidRule, Tensor};
+use vramlab_train::{
+    ClampedExperts, Context, ExpertScores, GroupRule, OpResult, Repeatable, RouterRule, Routes, Shape, Tensor,
+};
 
 use super::super::llama::{Gate, GatedMlp};
 use super::super::lora::{Adaptable, Lora, Target};
@@ -23,8 +25,8 @@ pub(super) struct SparseMlp {
     /// Each rank has some hidden values of every expert.
     parts: bool,
     rule: RouterRule,
-    /// The rule of a router by sigmoid, and the correction that is added for the choice.
-    sigmoid: Option<(SigmoidRule, Tensor)>,
+    /// The rule of a router that weighs in f32, and the correction that is added to sigmoids for the choice.
+    in_groups: Option<(GroupRule, Option<Tensor>)>,
     shared: Option<SharedExpert>,
 }
 
@@ -43,7 +45,8 @@ impl SparseMlp {
         (width, router): (usize, &str),
         sizes: ExpertSizes,
     ) -> OpResult<Self> {
-        let ExpertSizes { count, hidden, rule, router_first, sigmoid, shared, clamped, .. } = sizes;
+        let ExpertSizes { count, hidden, rule, router_first, in_groups, narrow_correction, shared, clamped, .. } =
+            sizes;
         let make = if clamped { Linear::make } else { Linear::plain };
         let router =
             |cx: &mut Context, all: &mut Parameters| make(cx, all, &format!("{name}.{router}"), [width, count]);
@@ -59,16 +62,19 @@ impl SparseMlp {
             Some(router) => router,
             None => router(cx, all)?,
         };
-        let correction = |cx: &mut Context| {
+        let correction = |cx: &mut Context, rule: GroupRule| {
             let name = format!("{name}.gate.e_score_correction_bias");
-            cx.buffer(&name, Shape::new(&[count]), DType::F32, 0.0)
+            let dtype = if narrow_correction { router.dtype() } else { DType::F32 };
+            let made =
+                (rule.scores == ExpertScores::Sigmoid).then(|| cx.buffer(&name, Shape::new(&[count]), dtype, 0.0));
+            made.transpose()
         };
-        let sigmoid = sigmoid.map(|rule| OpResult::Ok((rule, correction(cx)?))).transpose()?;
-        let gated = sigmoid.is_none();
+        let in_groups = in_groups.map(|rule| OpResult::Ok((rule, correction(cx, rule)?))).transpose()?;
+        let gated = in_groups.is_none();
         let shared = shared.map(|hidden| SharedExpert::make(cx, all, name, ([width, hidden], gated))).transpose()?;
         let (scope, experts) = (cx.memory().name(name), cx.memory().name(&format!("{name}.experts")));
         let parts = all.splits_experts();
-        Ok(Self { scope, experts, router, weights, biases, parts, rule, sigmoid, shared })
+        Ok(Self { scope, experts, router, weights, biases, parts, rule, in_groups, shared })
     }
 
     /// Puts adapters on its linear layers; routed experts have none.
@@ -104,11 +110,15 @@ impl SharedExpert {
 impl SparseMlp {
     /// The output, and what its caller gets besides: the shares of experts if they are clamped.
     pub fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<(Tensor, Option<Tensor>)> {
-        if let (Some((sigmoid, correction)), Some(shared)) = (&self.sigmoid, &self.shared) {
+        if let (Some((in_groups, correction)), Some(shared)) = (&self.in_groups, &self.shared) {
             let routes = {
                 let rows = cx.as_matrix(input);
                 let logits = self.router.forward_in_f32(cx, &rows)?;
-                cx.within(self.scope, |cx| cx.routes_by_sigmoid(logits, (self.rule, *sigmoid), correction))?
+                let rules = (self.rule, *in_groups);
+                cx.within(self.scope, |cx| match correction {
+                    Some(correction) => cx.routes_by_sigmoid(logits, rules, correction),
+                    None => cx.routes_by_softmax(logits, rules),
+                })?
             };
             let rows = cx.as_matrix(input);
             let others = self.by_experts(cx, &rows, &routes)?;

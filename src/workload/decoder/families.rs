@@ -1,9 +1,10 @@
 //! The families of decoders: the properties of each, and its defaults for keys that a `config.json` leaves out.
 
-use vramlab_train::SigmoidRule;
+use vramlab_train::{ExpertScores, GroupRule};
 
 use super::super::llama::{NormKind, PackedMlp};
 use super::super::plan::{ExpertFiles, TensorPair, TensorPlan};
+use super::falcon::FalconKeys;
 use super::family::{Family, OwnExperts, WindowRule};
 use super::gpt2::Gpt2Keys;
 use super::names::Names;
@@ -44,38 +45,19 @@ const EXPERTS: OwnExperts = OwnExperts {
     widens: false,
     of_chosen: false,
     router_first: true,
-    sigmoid: None,
+    in_groups: None,
+    narrow_correction: false,
     dense: 0,
     shared: None,
     clamped: false,
 };
 
+/// Experts that are weighed by sigmoids, in one group.
+const IN_ONE_GROUP: GroupRule = GroupRule { scores: ExpertScores::Sigmoid, groups: 1, chosen_groups: 1, factor: 1.0 };
+
 const LLAMA: Family = Family {
     name: "llama",
-    style: Style {
-        norm: NormKind::Plain,
-        places: NormPlaces::Before,
-        heads: HeadNorms::None,
-        biases: Biases::None,
-        mlp_biases: false,
-        rotation: Rotation::Plain,
-        packing: LayerFusion::None,
-        ungated: false,
-        conv1d: false,
-        head_bias: false,
-        sinks: false,
-        norms_made: NormsMade::Last,
-        packed: PackedMlp::PHI,
-        told: PositionUse::Both,
-        counts_mask: false,
-        scales_queries: false,
-        turns_anew: false,
-        kept: LayerLocals::Nothing,
-        names: Names::LLAMA,
-        plan: TensorPlan::LLAMA,
-        gemma: false,
-        activation: MlpActivation::GeluTanh,
-    },
+    style: Style::LLAMA,
     attention_bias: (false, Biases::All),
     vocab: None,
     heads: None,
@@ -111,11 +93,30 @@ const MULTIPLIED: [&str; 4] = ["attention_multiplier", "embedding_multiplier", "
 const GRANITE_EXPERTS: [&str; 6] =
     [MULTIPLIED[0], MULTIPLIED[1], MULTIPLIED[2], MULTIPLIED[3], "num_experts_per_tok", "num_local_experts"];
 
+/// The keys of DeepSeek's experts and latent vectors.
+const DEEPSEEK: [&str; 15] = [
+    "first_k_dense_replace",
+    "kv_lora_rank",
+    "moe_intermediate_size",
+    "n_group",
+    "n_routed_experts",
+    "n_shared_experts",
+    "norm_topk_prob",
+    "num_experts_per_tok",
+    "q_lora_rank",
+    "qk_nope_head_dim",
+    "qk_rope_head_dim",
+    "rope_interleave",
+    "routed_scaling_factor",
+    "topk_group",
+    "v_head_dim",
+];
+
 /// `attention_bias` is not read.
 const NO_BIAS: (bool, Biases) = (false, Biases::None);
 
 const GEMMA: Style =
-    Style { norm: NormKind::Centred, places: NormPlaces::Around, gemma: true, plan: WITH_TABLE, ..LLAMA.style };
+    Style { norm: NormKind::Centred, places: NormPlaces::Around, gemma: true, plan: WITH_TABLE, ..Style::LLAMA };
 
 const COHERE: Family = Family {
     name: "cohere",
@@ -124,7 +125,7 @@ const COHERE: Family = Family {
         places: NormPlaces::Once,
         rotation: Rotation::CastNeighbours,
         plan: WITH_TABLE,
-        ..LLAMA.style
+        ..Style::LLAMA
     },
     tied: true,
     eps: 1e-5,
@@ -139,7 +140,7 @@ const OLMO: Style = Style {
     heads: HeadNorms::Together,
     rotation: Rotation::Wide,
     plan: TensorPlan { attention: TensorPair::Gathered, ..TensorPlan::LLAMA },
-    ..LLAMA.style
+    ..Style::LLAMA
 };
 
 const GLM: Family = Family {
@@ -149,7 +150,7 @@ const GLM: Family = Family {
         rotation: Rotation::Neighbours,
         packing: LayerFusion::Gates,
         plan: TensorPlan { mlp: TensorPair::Gathered, ..TensorPlan::LLAMA },
-        ..LLAMA.style
+        ..Style::LLAMA
     },
     attention_bias: (true, Biases::Inputs),
     kv_heads: Some(2),
@@ -162,12 +163,35 @@ const GLM: Family = Family {
 };
 
 /// All, in the order of their names.
-static FAMILIES: [Family; 39] = [
+static FAMILIES: [Family; 43] = [
     Family {
         name: "arcee",
-        style: Style { ungated: true, names: Names::ARCEE, activation: MlpActivation::SquaredRelu, ..LLAMA.style },
+        style: Style { ungated: true, names: Names::ARCEE, activation: MlpActivation::SquaredRelu, ..Style::LLAMA },
         eps: 1e-5,
         activation: "relu2",
+        ..LLAMA
+    },
+    Family {
+        name: "bloom",
+        style: Style {
+            norm: NormKind::Layer,
+            mlp_biases: true,
+            rotation: Rotation::Never,
+            packing: LayerFusion::Selected,
+            ungated: true,
+            alibi: true,
+            norms_made: NormsMade::InTurn,
+            names: Names::BLOOM,
+            plan: NO_PLAN,
+            activation: MlpActivation::BloomGelu,
+            ..Style::LLAMA
+        },
+        attention_bias: (true, Biases::All),
+        vocab: Some(250_880),
+        heads: Some(8),
+        tied: true,
+        eps: 1e-5,
+        own_keys: &["hidden_dropout", "n_embed", "n_head", "n_layer"],
         ..LLAMA
     },
     Family { name: "cohere", theta: 500_000.0, ..COHERE },
@@ -179,9 +203,45 @@ static FAMILIES: [Family; 39] = [
         ..COHERE
     },
     Family {
+        name: "deepseek_v2",
+        style: Style { rotation: Rotation::Complex, names: Names::DEEPSEEK, ..Style::LLAMA },
+        vocab: Some(102_400),
+        heads: Some(32),
+        experts: Some(OwnExperts {
+            count: 64,
+            hidden: Some(1407),
+            narrows: false,
+            router_first: false,
+            in_groups: Some(GroupRule { scores: ExpertScores::Softmax, ..IN_ONE_GROUP }),
+            shared: Some(2),
+            ..EXPERTS
+        }),
+        own_keys: &DEEPSEEK,
+        ..LLAMA
+    },
+    Family {
+        name: "deepseek_v3",
+        style: Style { rotation: Rotation::Pairs, names: Names::DEEPSEEK, ..Style::LLAMA },
+        vocab: Some(129_280),
+        heads: Some(128),
+        experts: Some(OwnExperts {
+            count: 256,
+            chosen: 8,
+            hidden: Some(2048),
+            narrows: false,
+            router_first: false,
+            in_groups: Some(GroupRule { groups: 8, chosen_groups: 4, factor: 2.5, ..IN_ONE_GROUP }),
+            narrow_correction: true,
+            dense: 3,
+            ..EXPERTS
+        }),
+        own_keys: &DEEPSEEK,
+        ..LLAMA
+    },
+    Family {
         name: "ernie4_5",
         attention_bias: NO_BIAS,
-        style: Style { rotation: Rotation::WideNeighbours, plan: WITH_TABLE, ..LLAMA.style },
+        style: Style { rotation: Rotation::WideNeighbours, plan: WITH_TABLE, ..Style::LLAMA },
         kv_heads: Some(2),
         head_size: Some(128),
         tied: true,
@@ -193,13 +253,35 @@ static FAMILIES: [Family; 39] = [
     },
     Family {
         name: "exaone4",
-        style: Style { places: NormPlaces::Behind, heads: HeadNorms::Each, plan: WITH_NORMS, ..LLAMA.style },
+        style: Style { places: NormPlaces::Behind, heads: HeadNorms::Each, plan: WITH_NORMS, ..Style::LLAMA },
         attention_bias: NO_BIAS,
         kv_heads: Some(32),
         eps: 1e-5,
         windows: WindowRule::AllButEveryUnlessNone(4),
         turns_in_windows: true,
         own_keys: &["sliding_window_pattern"],
+        ..LLAMA
+    },
+    Family {
+        name: "falcon",
+        style: Style {
+            norm: NormKind::Layer,
+            ungated: true,
+            products: true,
+            always_masks: true,
+            told: PositionUse::Layers,
+            names: Names::FALCON,
+            plan: NO_PLAN,
+            activation: MlpActivation::Gelu,
+            ..Style::LLAMA
+        },
+        attention_bias: NO_BIAS,
+        vocab: Some(65_024),
+        heads: Some(71),
+        tied: true,
+        eps: 1e-5,
+        activation: "gelu",
+        own_keys: FalconKeys::OWN,
         ..LLAMA
     },
     Family {
@@ -252,7 +334,7 @@ static FAMILIES: [Family; 39] = [
     GLM,
     Family {
         name: "glm4_moe",
-        style: Style { rotation: Rotation::GivingWay, ..LLAMA.style },
+        style: Style { rotation: Rotation::GivingWay, ..Style::LLAMA },
         attention_bias: (false, Biases::Inputs),
         vocab: Some(151_552),
         heads: Some(96),
@@ -265,7 +347,7 @@ static FAMILIES: [Family; 39] = [
             hidden: Some(1408),
             narrows: false,
             router_first: false,
-            sigmoid: Some(SigmoidRule { groups: 1, chosen_groups: 1, factor: 1.0 }),
+            in_groups: Some(IN_ONE_GROUP),
             dense: 1,
             ..EXPERTS
         }),
@@ -297,7 +379,7 @@ static FAMILIES: [Family; 39] = [
             names: Names::GPT2,
             plan: NO_PLAN,
             activation: MlpActivation::NewGelu,
-            ..LLAMA.style
+            ..Style::LLAMA
         },
         attention_bias: (true, Biases::All),
         vocab: Some(50_257),
@@ -321,7 +403,7 @@ static FAMILIES: [Family; 39] = [
             names: Names::NEOX,
             plan: TensorPlan { head: "embed_out", ..TensorPlan::LLAMA },
             activation: MlpActivation::Gelu,
-            ..LLAMA.style
+            ..Style::LLAMA
         },
         attention_bias: (true, Biases::All),
         eps: 1e-5,
@@ -346,7 +428,7 @@ static FAMILIES: [Family; 39] = [
             told: PositionUse::Layers,
             names: Names::GPT_OSS,
             plan: NO_PLAN,
-            ..LLAMA.style
+            ..Style::LLAMA
         },
         attention_bias: (true, Biases::All),
         vocab: Some(201_088),
@@ -367,7 +449,7 @@ static FAMILIES: [Family; 39] = [
     },
     Family {
         name: "granitemoe",
-        style: Style { norms_made: NormsMade::Between, names: Names::GRANITE_MOE, plan: NO_PLAN, ..LLAMA.style },
+        style: Style { norms_made: NormsMade::Between, names: Names::GRANITE_MOE, plan: NO_PLAN, ..Style::LLAMA },
         experts: Some(OwnExperts { widens: true, of_chosen: true, ..EXPERTS }),
         own_keys: &GRANITE_EXPERTS,
         ..LLAMA
@@ -381,7 +463,7 @@ static FAMILIES: [Family; 39] = [
             told: PositionUse::Neither,
             names: Names::GRANITE4,
             plan: NO_PLAN,
-            ..LLAMA.style
+            ..Style::LLAMA
         },
         own_keys: &GRANITE_EXPERTS,
         ..LLAMA
@@ -393,7 +475,7 @@ static FAMILIES: [Family; 39] = [
             turns_anew: true,
             names: Names::HUNYUAN,
             plan: NO_PLAN,
-            ..LLAMA.style
+            ..Style::LLAMA
         },
         eps: 1e-5,
         vocab: Some(290_943),
@@ -431,7 +513,7 @@ static FAMILIES: [Family; 39] = [
     },
     Family {
         name: "mixtral",
-        style: Style { plan: TensorPlan { experts: ExpertFiles::Mixtral, ..TensorPlan::LLAMA }, ..LLAMA.style },
+        style: Style { plan: TensorPlan { experts: ExpertFiles::Mixtral, ..TensorPlan::LLAMA }, ..Style::LLAMA },
         attention_bias: NO_BIAS,
         kv_heads: Some(8),
         eps: 1e-5,
@@ -449,7 +531,7 @@ static FAMILIES: [Family; 39] = [
             names: Names::ARCEE,
             plan: NO_PLAN,
             activation: MlpActivation::SquaredRelu,
-            ..LLAMA.style
+            ..Style::LLAMA
         },
         eps: 1e-5,
         rotated: 0.5,
@@ -459,7 +541,7 @@ static FAMILIES: [Family; 39] = [
     },
     Family {
         name: "olmo",
-        style: Style { norm: NormKind::Bare, rotation: Rotation::Wide, ..LLAMA.style },
+        style: Style { norm: NormKind::Bare, rotation: Rotation::Wide, ..Style::LLAMA },
         eps: 1e-5,
         padding: Some(1),
         own_keys: &["clip_qkv"],
@@ -482,7 +564,7 @@ static FAMILIES: [Family; 39] = [
         style: Style {
             heads: HeadNorms::Together,
             plan: TensorPlan { experts: ExpertFiles::Own, attention: TensorPair::Gathered, ..TensorPlan::LLAMA },
-            ..LLAMA.style
+            ..Style::LLAMA
         },
         eps: 1e-5,
         padding: Some(1),
@@ -502,7 +584,7 @@ static FAMILIES: [Family; 39] = [
             names: Names::OPT,
             plan: NO_PLAN,
             activation: MlpActivation::Relu,
-            ..LLAMA.style
+            ..Style::LLAMA
         },
         attention_bias: (true, Biases::All),
         vocab: Some(50_272),
@@ -526,7 +608,7 @@ static FAMILIES: [Family; 39] = [
             kept: LayerLocals::Rotated,
             names: Names::PHI,
             activation: MlpActivation::NewGelu,
-            ..LLAMA.style
+            ..Style::LLAMA
         },
         attention_bias: NO_BIAS,
         vocab: Some(51_200),
@@ -542,7 +624,7 @@ static FAMILIES: [Family; 39] = [
         style: Style {
             packing: LayerFusion::All,
             plan: TensorPlan { attention: TensorPair::Gathered, mlp: TensorPair::Gathered, ..TensorPlan::LLAMA },
-            ..LLAMA.style
+            ..Style::LLAMA
         },
         eps: 1e-5,
         padding: Some(32_000),
@@ -552,7 +634,7 @@ static FAMILIES: [Family; 39] = [
     },
     Family {
         name: "qwen2",
-        style: Style { biases: Biases::Inputs, ..LLAMA.style },
+        style: Style { biases: Biases::Inputs, ..Style::LLAMA },
         kv_heads: Some(32),
         windows: WindowRule::Late,
         own_keys: &[],
@@ -560,7 +642,7 @@ static FAMILIES: [Family; 39] = [
     },
     Family {
         name: "qwen2_moe",
-        style: Style { biases: Biases::Inputs, ..LLAMA.style },
+        style: Style { biases: Biases::Inputs, ..Style::LLAMA },
         kv_heads: Some(16),
         windows: WindowRule::Early,
         experts: Some(OwnExperts { count: 60, chosen: 4, hidden: Some(1408), shared: Some(5632), ..EXPERTS }),
@@ -579,7 +661,7 @@ static FAMILIES: [Family; 39] = [
     },
     Family {
         name: "qwen3",
-        style: Style { heads: HeadNorms::Each, plan: WITH_NORMS, ..LLAMA.style },
+        style: Style { heads: HeadNorms::Each, plan: WITH_NORMS, ..Style::LLAMA },
         kv_heads: Some(32),
         head_size: Some(128),
         windows: WindowRule::Late,
@@ -591,7 +673,7 @@ static FAMILIES: [Family; 39] = [
         style: Style {
             heads: HeadNorms::Each,
             plan: TensorPlan { experts: ExpertFiles::Own, ..WITH_NORMS },
-            ..LLAMA.style
+            ..Style::LLAMA
         },
         kv_heads: Some(4),
         windows: WindowRule::AllWhereAsked,
@@ -619,7 +701,7 @@ static FAMILIES: [Family; 39] = [
     },
     Family {
         name: "smollm3",
-        style: Style { plan: WITH_TABLE, ..LLAMA.style },
+        style: Style { plan: WITH_TABLE, ..Style::LLAMA },
         kv_heads: Some(4),
         tied: true,
         theta: 2e6,
@@ -630,7 +712,7 @@ static FAMILIES: [Family; 39] = [
     },
     Family {
         name: "stablelm",
-        style: Style { norm: NormKind::Layer, kept: LayerLocals::Attention, plan: NO_PLAN, ..LLAMA.style },
+        style: Style { norm: NormKind::Layer, kept: LayerLocals::Attention, plan: NO_PLAN, ..Style::LLAMA },
         attention_bias: NO_BIAS,
         kv_heads: Some(32),
         eps: 1e-5,
@@ -647,7 +729,7 @@ static FAMILIES: [Family; 39] = [
     },
     Family {
         name: "starcoder2",
-        style: Style { norm: NormKind::Layer, ungated: true, plan: WITH_TABLE, ..LLAMA.style },
+        style: Style { norm: NormKind::Layer, ungated: true, plan: WITH_TABLE, ..Style::LLAMA },
         attention_bias: NO_BIAS,
         kv_heads: Some(2),
         tied: true,

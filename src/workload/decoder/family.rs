@@ -1,7 +1,7 @@
 //! The differences between families of decoders, by the `model_type` of a `config.json`.
 
 use super::style::{Biases, Rotation, Style};
-use vramlab_train::SigmoidRule;
+use vramlab_train::GroupRule;
 
 /// One family.
 pub(super) struct Family {
@@ -65,8 +65,10 @@ pub(super) struct OwnExperts {
     pub of_chosen: bool,
     /// The router is made first.
     pub router_first: bool,
-    /// Experts are weighed by a sigmoid and chosen in groups; this rule is the default.
-    pub sigmoid: Option<SigmoidRule>,
+    /// Experts are weighed in f32 and chosen in groups; this rule is the default.
+    pub in_groups: Option<GroupRule>,
+    /// The correction of a sigmoid has the type of the weights.
+    pub narrow_correction: bool,
     /// Layers with an MLP before those with experts, if a file leaves that out.
     pub dense: usize,
     /// Hidden values of a shared expert, which sees every position.

@@ -9,6 +9,8 @@ use super::super::bounds::{Extent, Repeats};
 pub(super) struct Gpt2Keys {
     /// `hidden_size`.
     pub n_embd: Option<Extent>,
+    /// The same, as BLOOM's first files call it.
+    pub n_embed: Option<Extent>,
     /// `num_hidden_layers`.
     pub n_layer: Option<Repeats>,
     /// `num_attention_heads`.
@@ -35,10 +37,11 @@ impl Gpt2Keys {
     const POSITIONS: usize = 1024;
 
     /// The keys that are given and that other families don't read.
-    pub fn asked(&self) -> [(&'static str, bool); 6] {
+    pub fn asked(&self) -> [(&'static str, bool); 7] {
         [
             ("attn_pdrop", self.attn_pdrop.is_some()),
             ("n_embd", self.n_embd.is_some()),
+            ("n_embed", self.n_embed.is_some()),
             ("n_head", self.n_head.is_some()),
             ("n_inner", self.n_inner.is_some()),
             ("n_layer", self.n_layer.is_some()),

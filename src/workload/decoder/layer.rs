@@ -8,7 +8,8 @@ use vramlab_train::{Context, OpResult, Repeatable, Shape, Tensor};
 use super::super::llama::Norm;
 use super::super::lora::Lora;
 use super::super::parameters::Parameters;
-use super::attention::{Attention, AttentionInputs};
+use super::attention::Attention;
+use super::attention_inputs::{AttentionInputs, ReturnedWeights};
 use super::mlp::Mlp;
 use super::sizes::{DecoderSizes, DropoutPlace};
 use super::style::{LayerLocals, NormPlaces, NormsMade, Style};
@@ -35,6 +36,10 @@ pub(super) struct DecoderLayer {
     beside: bool,
     /// The outputs of attention and MLP are added to each other first.
     pairs: bool,
+    /// The output of attention is added to that of the MLP in place.
+    in_place: bool,
+    /// Attention and MLP add to the residual stream themselves.
+    onto: bool,
     /// The shares that dropout leaves out of the outputs of attention and MLP.
     dropouts: [f64; 2],
     /// Which tensors live to the end of the layer.
@@ -67,17 +72,19 @@ impl DecoderLayer {
         let behind_each = behind_each.map(|first| OpResult::Ok([first, one(cx, all, names.norms[1])?])).transpose()?;
         let early = early.or(behind_each);
         let late = match sizes.style.places {
-            NormPlaces::Before | NormPlaces::Beside if early.is_none() => Some(pair(cx, all)?),
+            NormPlaces::Before | NormPlaces::Beside | NormPlaces::BothInPlace if early.is_none() => {
+                Some(pair(cx, all)?)
+            }
             _ => None,
         };
         let mut norm = |part: &str| norm(cx, all, &format!("{name}.{part}"), sizes);
         let mut once = None;
         let (before, behind) = match sizes.style.places {
-            NormPlaces::Once | NormPlaces::OncePaired => {
+            NormPlaces::Once | NormPlaces::OncePaired | NormPlaces::OnceInPlace => {
                 once = Some(norm("input_layernorm")?);
                 (None, None)
             }
-            NormPlaces::Before | NormPlaces::Beside => (early.or(late), None),
+            NormPlaces::Before | NormPlaces::Beside | NormPlaces::BothInPlace => (early.or(late), None),
             NormPlaces::Around => {
                 let (first, second) = (norm("input_layernorm")?, norm("post_attention_layernorm")?);
                 let third = norm("pre_feedforward_layernorm")?;
@@ -94,6 +101,7 @@ impl DecoderLayer {
         let multiplier = sizes.multipliers.map(|multipliers| multipliers.residual);
         let beside = sizes.style.places == NormPlaces::Beside;
         let pairs = sizes.style.places == NormPlaces::OncePaired;
+        let in_place = matches!(sizes.style.places, NormPlaces::OnceInPlace | NormPlaces::BothInPlace);
         let dropouts = match (sizes.dropouts.place, sizes.dropouts.residual) {
             (DropoutPlace::Within, _) => [0.0; 2],
             (DropoutPlace::Behind, share) => [share; 2],
@@ -110,6 +118,8 @@ impl DecoderLayer {
             multiplier,
             beside,
             pairs,
+            in_place,
+            onto: sizes.style.alibi,
             dropouts,
             kept,
             inline: names.mlp_of_layer.is_empty(),
@@ -157,6 +167,60 @@ pub(super) struct Call {
     pub seen: AttentionInputs,
     /// Passed to every layer, and never read.
     pub _positions: Option<Tensor>,
+    /// Where the model holds what the layer returns beside its output.
+    pub returned: Rc<ReturnedWeights>,
+}
+
+impl Call {
+    /// Attention and MLP side by side after one norm or one each, as in Falcon: `mlp += attention`.
+    fn summed_in_place(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
+        let DecoderLayer { scope, attention, mlp, once, before, dropouts: [_, share], .. } = &*self.layer;
+        let [of_attention, of_mlp] = match (once, before) {
+            (_, Some([first, second])) => [first.forward(cx, input)?, second.forward(cx, input)?],
+            (Some(once), None) => {
+                let normalised = once.forward(cx, input)?;
+                [normalised.clone(), normalised]
+            }
+            (None, None) => [input.clone(), input.clone()],
+        };
+        let (attended, weights) = attention.forward(cx, &of_attention, &self.seen)?;
+        let (y, _) = mlp.forward(cx, of_mlp.clone())?;
+        let sum = cx.within(*scope, |cx| cx.add_in_place(y, &attended))?;
+        let dropped = self.layer.dropped(cx, sum.clone(), *share)?;
+        let output = self.layer.add(cx, input, &dropped)?;
+        cx.put_out(*scope, &output);
+        drop((of_attention, of_mlp, attended, sum));
+        self.keep(cx, weights);
+        Ok(output)
+    }
+}
+
+impl Call {
+    /// Returns the weights to the model.
+    fn keep(&self, cx: &mut Context, weights: Option<Tensor>) {
+        if let Some(weights) = &weights {
+            cx.returns_beside(weights);
+        }
+        self.returned.replace(weights);
+    }
+
+    /// Attention, then the MLP, each of which adds to the residual stream within its own function, as in BLOOM.
+    fn added_within(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
+        let DecoderLayer { scope, attention, mlp, before, dropouts: [of_attention, of_mlp], .. } = &*self.layer;
+        let Some([first, second]) = before else { return Ok(input.clone()) };
+        let mut normalised = first.forward(cx, input)?;
+        let (x, weights) = attention.forward_onto(cx, [&normalised, input], &self.seen, *of_attention)?;
+        normalised = second.forward(cx, &x)?;
+        let output = {
+            let (y, _activated) = mlp.forward(cx, normalised.clone())?;
+            let dropped = self.layer.dropped(cx, y.clone(), *of_mlp)?;
+            self.layer.add(cx, &x, &dropped)?
+        };
+        cx.put_out(*scope, &output);
+        drop((normalised, x));
+        self.keep(cx, Some(weights));
+        Ok(output)
+    }
 }
 
 impl Repeatable for Call {
@@ -164,6 +228,12 @@ impl Repeatable for Call {
         let DecoderLayer { scope, attention, mlp, once, before, behind, beside, pairs, kept, dropouts, .. } =
             &*self.layer;
         let [of_attention, of_mlp] = *dropouts;
+        if self.layer.in_place {
+            return self.summed_in_place(cx, input);
+        }
+        if self.layer.onto {
+            return self.added_within(cx, input);
+        }
         if let Some(once) = once {
             let normalised = once.forward(cx, input)?;
             let (attended, weights) = attention.forward(cx, &normalised, &self.seen)?;

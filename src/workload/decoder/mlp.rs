@@ -65,7 +65,7 @@ impl Mlp {
     pub fn forward(&self, cx: &mut Context, input: Tensor) -> OpResult<(Tensor, Option<Tensor>)> {
         let (output, beside) = match &self.kind {
             MlpKind::Gated(mlp) => (whole_or_tiled(cx, mlp, &input)?, None),
-            MlpKind::Plain(mlp) if !cx.tiles_mlps() => (mlp.run(cx, input)?, None),
+            MlpKind::Plain(mlp) if !cx.tiles_mlps() => mlp.run(cx, input)?,
             MlpKind::Plain(mlp) => (whole_or_tiled(cx, mlp, &input)?, None),
             MlpKind::Sparse(_) if cx.tiles_mlps() => {
                 let text = "experts run whole: there are no tiles of them; leave --tiled-mlp out".to_owned();
@@ -115,6 +115,7 @@ impl PlainMlp {
         let make = match style.mlp_biases {
             true if style.conv1d => Adaptable::conv1d,
             true => Adaptable::biased,
+            false if style.products => Adaptable::product,
             false => Adaptable::plain,
         };
         let names = style.names.mlp;
@@ -125,8 +126,9 @@ impl PlainMlp {
 }
 
 impl PlainMlp {
-    /// The output for `input`, which is freed after the first layer if it has no other owner.
-    fn run(&self, cx: &mut Context, input: Tensor) -> OpResult<Tensor> {
+    /// The output for `input`, which is freed after the first layer if it has no other owner, and the input of the second layer
+    /// if that lives until the output is added to the residual stream.
+    fn run(&self, cx: &mut Context, input: Tensor) -> OpResult<(Tensor, Option<Tensor>)> {
         let activated = {
             let hidden = self.first.forward(cx, &input)?;
             drop(input);
@@ -136,16 +138,17 @@ impl PlainMlp {
                 MlpActivation::NewGelu => cx.new_gelu(&hidden),
                 MlpActivation::Relu => cx.relu(&hidden),
                 MlpActivation::SquaredRelu => cx.squared_relu(&hidden),
+                MlpActivation::BloomGelu => cx.bloom_gelu(&hidden),
             })?
         };
         let output = self.second.forward(cx, &activated)?;
         cx.put_out(self.scope, &output);
-        Ok(output)
+        Ok((output, (self.activation == MlpActivation::BloomGelu).then_some(activated)))
     }
 }
 
 impl Repeatable for PlainMlp {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
-        self.run(cx, input.clone())
+        self.run(cx, input.clone()).map(|(output, _)| output)
     }
 }

@@ -1,15 +1,19 @@
 //! Decoders for fine-tuning: Llama and similar models, as transformers builds and trains them.
 
 mod attention;
+mod attention_inputs;
 mod config;
 mod expert_keys;
 mod experts;
+mod falcon;
 mod families;
 mod family;
 mod gpt2;
 mod granite4;
 mod harmless;
 mod head_norms;
+mod latent;
+mod latent_keys;
 mod layer;
 mod mlp;
 mod model;
@@ -47,7 +51,7 @@ pub use config::ModelConfig;
 pub use names::Names;
 pub use pattern::LayerPattern;
 pub use rotary_scaling::{DynamicScaling, Factors, Llama3Scaling, LongScaling, RotaryScaling, YarnScaling};
-pub use sizes::{DecoderSizes, DropoutPlace, Dropouts, Multipliers, SlidingWindows, SoftCaps, TowerSizes};
+pub use sizes::{DecoderSizes, DropoutPlace, Dropouts, LatentSizes, Multipliers, SlidingWindows, SoftCaps, TowerSizes};
 pub use style::{
     Biases, HeadNorms, LayerFusion, LayerLocals, MlpActivation, NormPlaces, NormsMade, PositionUse, Rotation, Style,
 };
@@ -106,10 +110,15 @@ impl Decoder {
             let named = [Target::Gate, Target::Up, Target::Down].iter().any(|part| lora.targets.has(*part));
             named && !(none && lora.targets == Targets::of(Target::ALL))
         };
-        let beside = |experts: ExpertSizes| experts.shared.is_none() || experts.sigmoid.is_some();
+        let adapts_none = |lora: Lora| lora.targets.of_model(sizes.style.names.adapted).is_empty();
+        if sizes.lora.is_some_and(adapts_none) {
+            let text = "peft has no default targets for this family; name some of q_proj, q_a_proj, q_b_proj, kv_a_proj_with_mqa, kv_b_proj and o_proj";
+            return refused(text.to_owned());
+        }
+        let beside = |experts: ExpertSizes| experts.shared.is_none() || experts.in_groups.is_some();
         if sizes.experts.is_some_and(beside) && sizes.lora.is_some_and(reaches) {
             return refused(
-                "adapters beside experts are not there; name some of q_proj, k_proj, v_proj and o_proj as targets"
+                "adapters beside experts are not there; name some of attention's layers as targets, such as q_proj and o_proj"
                     .to_owned(),
             );
         }
@@ -140,7 +149,7 @@ impl Decoder {
                 "transformers splits no layers of this family, whose tp_plan names none; use ddp or fsdp".to_owned(),
             );
         }
-        let shared = self.sizes.experts.is_some_and(|experts| experts.sigmoid.is_some());
+        let shared = self.sizes.experts.is_some_and(|experts| experts.in_groups.is_some());
         if !norms || !table || shared {
             return refused("tp does not split what this family has beside Llama's layers; use ddp or fsdp".to_owned());
         }

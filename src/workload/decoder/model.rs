@@ -6,8 +6,8 @@ use std::rc::Rc;
 use vramlab_device::DType;
 use vramlab_model::NameId;
 use vramlab_train::{
-    Batch, Checkpointing, Context, Cut, MaskShape, Model, NextLabels, OpResult, Repeatable, RotaryTables, Shape,
-    StagePart, Tensor, TrainError, checkpoint,
+    Batch, Checkpointing, Context, CountedBias, Cut, MaskShape, Model, NextLabels, OpResult, Repeatable, RotaryTables,
+    Shape, StagePart, Tensor, TrainError, checkpoint,
 };
 
 use super::super::llama::Norm;
@@ -15,7 +15,7 @@ use super::super::lora::Lora;
 use super::super::modules::Linear;
 use super::super::parameters::Parameters;
 use super::super::quantization::Preparation;
-use super::attention::{AttentionInputs, Mask};
+use super::attention_inputs::{AttentionInputs, Mask, ReturnedWeights};
 use super::layer::{Call, DecoderLayer, norm};
 use super::opt::OptKeys;
 use super::pattern::LayerPattern;
@@ -62,6 +62,8 @@ struct LayerRun<'a> {
 pub(super) struct DecoderModel {
     scope: NameId,
     embedding: (NameId, Tensor),
+    /// The norm of embeddings (BLOOM).
+    embedding_norm: Option<Norm>,
     /// The table of positions, if they are learned.
     positions: Option<(NameId, Tensor)>,
     layers: Vec<Rc<DecoderLayer>>,
@@ -89,10 +91,14 @@ pub(super) struct DecoderModel {
     dropouts: Dropouts,
     /// Attention is always eager.
     eager: bool,
+    /// Heads of queries.
+    heads: usize,
     /// What else gets the positions.
     told: PositionUse,
     /// Positions are computed from a mask.
     counts_mask: bool,
+    /// SDPA always gets a mask.
+    always_masks: bool,
     /// The model is part of a larger one, which makes the masks before there are positions.
     within_another: bool,
 }
@@ -111,6 +117,8 @@ impl DecoderModel {
             all.weight(cx, &table_name, &[sizes.vocab, sizes.width])?
         };
         let embedding = (cx.memory().name(&embedding), table.clone());
+        let norm_of_embeddings = format!("{}.{}_layernorm", names.model, names.embedding);
+        let embedding_norm = sizes.style.alibi.then(|| norm(cx, all, &norm_of_embeddings, sizes)).transpose()?;
         let mut of_positions = |rows: usize| {
             let name = format!("{}.{}", names.model, names.positions);
             let table = all.weight(cx, &format!("{name}.weight"), &[rows, sizes.width])?;
@@ -196,6 +204,7 @@ impl DecoderModel {
         Ok(Self {
             scope: cx.memory().name(names.model),
             embedding,
+            embedding_norm,
             positions,
             layers,
             units,
@@ -213,9 +222,11 @@ impl DecoderModel {
             windows,
             unrotated,
             dropouts: sizes.dropouts,
-            eager: sizes.style.sinks,
+            eager: sizes.style.sinks || sizes.style.alibi,
+            heads: sizes.heads,
             told: sizes.style.told,
             counts_mask: sizes.style.counts_mask,
+            always_masks: sizes.style.always_masks,
             within_another,
         })
     }
@@ -271,11 +282,20 @@ impl DecoderModel {
         input: Tensor,
         given: ForwardInputs<'_>,
         layers: &Range<usize>,
-        LayerRun { checkpointing, caches, norm }: LayerRun<'_>,
+        LayerRun { checkpointing, caches, norm: last }: LayerRun<'_>,
     ) -> OpResult<Tensor> {
         let dtype = input.dtype();
         let early = self.within_another.then(|| cx.within(self.scope, |cx| self.masks(cx, given, dtype, caches)));
         let early = early.transpose()?;
+        if let Some(norm) = &self.embedding_norm {
+            return self.through_biased(
+                cx,
+                (input, norm),
+                given,
+                layers,
+                LayerRun { checkpointing, caches, norm: last },
+            );
+        }
         let (positions, own_mask) = if self.counts_mask {
             let counted = cx.within(self.scope, |cx| cx.positions_of_mask(given.mask, given.tokens))?;
             (counted.positions, Some(counted.mask))
@@ -311,18 +331,52 @@ impl DecoderModel {
         let dtype = self.tables.unwrap_or(dtype);
         let made = self.frequencies.as_ref().map(|made| cx.within(self.scope, |cx| made.tables(cx, &positions, dtype)));
         let tables = made.transpose()?;
+        let returned = Rc::new(ReturnedWeights::default());
         for number in layers.clone() {
             let windowed = self.windows.has(number);
             let tables = tables.as_ref().map(|tables| tables.of(windowed).clone());
             let told = (self.told != PositionUse::Neither).then(|| positions.clone());
-            let call = self.call(number, tables, self.mask_of(&masks, number), caches, told);
+            let call = self.call(number, tables, (self.mask_of(&masks, number), caches), (told, &returned));
+            x = self.run_layer(cx, &x, call, (number, checkpointing.of(number - layers.start)))?;
+        }
+        if let Some(norm) = last {
+            x = norm.forward(cx, &x)?;
+        }
+        // Variables of the forward pass, which live until it returns.
+        drop((embedded, positions, own_mask, placed, masks, tables));
+        returned.end();
+        Ok(x)
+    }
+
+    /// The same with a norm of the embeddings, and with a bias in place of positions (BLOOM).
+    fn through_biased(
+        &self,
+        cx: &mut Context,
+        (embedded, of_embeddings): (Tensor, &Norm),
+        given: ForwardInputs<'_>,
+        layers: &Range<usize>,
+        LayerRun { checkpointing, caches, norm }: LayerRun<'_>,
+    ) -> OpResult<Tensor> {
+        let mut x = of_embeddings.forward(cx, &embedded)?;
+        let dtype = x.dtype();
+        let CountedBias { bias, mask } =
+            cx.within(self.scope, |cx| cx.bias_of_positions(given.mask, (given.tokens, self.heads), dtype))?;
+        let given = ForwardInputs { mask: Some(&mask), ..given };
+        let masks = cx.within(self.scope, |cx| self.masks(cx, given, dtype, caches))?;
+        let returned = Rc::new(ReturnedWeights::default());
+        for number in layers.clone() {
+            let (layer, mask) = (Rc::clone(&self.layers[number]), self.mask_of(&masks, number));
+            let bias = Some(bias.clone());
+            let seen = AttentionInputs { tables: None, rotates: false, mask, bias, caches, windowed: false };
+            let call = Rc::new(Call { layer, seen, _positions: None, returned: Rc::clone(&returned) });
             x = self.run_layer(cx, &x, call, (number, checkpointing.of(number - layers.start)))?;
         }
         if let Some(norm) = norm {
             x = norm.forward(cx, &x)?;
         }
         // Variables of the forward pass, which live until it returns.
-        drop((embedded, positions, own_mask, placed, masks, tables));
+        drop((embedded, mask, bias, masks));
+        returned.end();
         Ok(x)
     }
 
@@ -341,7 +395,7 @@ impl DecoderModel {
         let masks = masked.then(|| cx.within(self.scope, |cx| self.masks(cx, ForwardInputs::of(batch), dtype, false)));
         let masks = masks.transpose()?.unwrap_or_default();
         for number in layers.clone() {
-            let call = self.call(number, None, self.mask_of(&masks, number), false, None);
+            let call = self.call(number, None, (self.mask_of(&masks, number), false), (None, &Rc::default()));
             x = self.run_layer(cx, &x, call, (number, checkpointing.of(number - layers.start)))?;
         }
         if let Some(norm) = norm {
@@ -360,13 +414,13 @@ impl DecoderModel {
         &self,
         number: usize,
         tables: Option<RotaryTables>,
-        mask: Option<Mask>,
-        caches: bool,
-        positions: Option<Tensor>,
+        (mask, caches): (Option<Mask>, bool),
+        (positions, returned): (Option<Tensor>, &Rc<ReturnedWeights>),
     ) -> Rc<dyn Repeatable> {
         let (windowed, rotates) = (self.windows.has(number), !self.unrotated.has(number));
-        let seen = AttentionInputs { tables, rotates, mask, caches, windowed };
-        Rc::new(Call { layer: Rc::clone(&self.layers[number]), seen, _positions: positions })
+        let seen = AttentionInputs { tables, rotates, mask, bias: None, caches, windowed };
+        let returned = Rc::clone(returned);
+        Rc::new(Call { layer: Rc::clone(&self.layers[number]), seen, _positions: positions, returned })
     }
 
     fn run_layer(
@@ -427,7 +481,7 @@ impl DecoderModel {
                 masks.push((window, Mask::Added(cx.attention_mask(shape, dtype)?)));
                 continue;
             }
-            let mut needed = window.is_some_and(|window| window <= rows);
+            let mut needed = self.always_masks || window.is_some_and(|window| window <= rows);
             if let (Some(with_token), false) = (&with_token, needed) {
                 cx.find_padding(with_token, pads)?;
                 needed = pads;
@@ -525,6 +579,7 @@ impl Model for DecoderModel {
     fn cut(&self) -> Option<Cut> {
         let plain = self.multipliers.is_none()
             && !self.counts_mask
+            && self.embedding_norm.is_none()
             && (self.dropouts.embedding == 0.0 || self.positions.is_some());
         plain.then_some(Cut::Reduced { tied: self.tied })
     }

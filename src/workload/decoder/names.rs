@@ -83,6 +83,20 @@ impl Names {
         adapted: &[Target::WholeAttention],
         ..Self::LLAMA
     };
+    /// DeepSeek's; peft has no layers of its own for it.
+    pub const DEEPSEEK: Self = Self { adapted: &[], ..Self::LLAMA };
+    /// BLOOM's.
+    pub const BLOOM: Self = Self { norms: ["input_layernorm", "post_attention_layernorm"], ..Self::FALCON };
+    /// Falcon's.
+    pub const FALCON: Self = Self {
+        model: "transformer",
+        embedding: "word_embeddings",
+        layers: "h",
+        norms: ["ln_attn", "ln_mlp"],
+        attention: "self_attention",
+        norm: "ln_f",
+        ..Self::NEOX
+    };
     /// OPT's, whose MLP is no module of its own.
     pub const OPT: Self = Self {
         model: "model.decoder",

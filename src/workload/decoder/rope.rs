@@ -250,6 +250,14 @@ impl<'a> RopeKeys<'a> {
         })
     }
 
+    /// The factor on products of queries and keys of latent vectors, if their frequencies are stretched: `mscale_all_dim`.
+    pub fn product_scale(&self) -> f64 {
+        let stretched = self.all().find(|rope| rope.kind().is_some_and(|kind| kind != "default"));
+        let given = stretched.and_then(|rope| rope.factor.zip(rope.mscale_all_dim.filter(|part| *part != 0.0)));
+        let own = given.filter(|(factor, _)| *factor > 1.0).map(|(factor, part)| 0.1 * part * factor.ln() + 1.0);
+        own.map_or(1.0, |own| own * own)
+    }
+
     /// Whether some key asks for heads that are rotated in part.
     pub fn rotates_a_part(&self) -> bool {
         let parts = self.all().map(|rope| rope.partial_rotary_factor).chain([self.rotated]);

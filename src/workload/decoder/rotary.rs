@@ -103,8 +103,8 @@ pub(super) struct Frequencies {
     dynamic: Option<Dynamic>,
     /// The factor on cosines and sines of all but the local frequencies.
     attention: f64,
-    /// Tables cover one half of a head.
-    halved: bool,
+    /// Which tables they make.
+    rotation: Rotation,
 }
 
 /// Frequencies that are chosen again in every forward pass (`longrope_frequency_update`).
@@ -149,7 +149,7 @@ impl Frequencies {
             long: Long::of(sizes, &original),
             dynamic: Dynamic::of(sizes, &original),
             attention: all.attention,
-            halved: sizes.style.rotation == Rotation::Halves,
+            rotation: sizes.style.rotation,
         })
     }
 
@@ -175,7 +175,14 @@ impl Frequencies {
         if let Some(dynamic) = &self.dynamic {
             dynamic.update(cx, positions.numel(), &self.all)?;
         }
-        let make = if self.halved { Context::rotary_tables_of_half } else { Context::rotary_tables };
+        let make = match self.rotation {
+            Rotation::Halves => Context::rotary_tables_of_half,
+            Rotation::Pairs => Context::rotary_tables_of_pairs,
+            Rotation::Complex => |cx: &mut Context, positions: &Tensor, frequencies: &Tensor, _, scaling| {
+                cx.rotary_tables_of_complex(positions, frequencies, scaling)
+            },
+            _ => Context::rotary_tables,
+        };
         let all = make(cx, positions, &self.all.borrow(), dtype, self.attention)?;
         let local = self.local.as_ref().map(|local| cx.rotary_tables(positions, local, dtype, 1.0)).transpose()?;
         Ok(Tables { all, local })

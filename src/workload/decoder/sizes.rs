@@ -1,7 +1,7 @@
 //! The sizes and properties of a decoder.
 
 use vramlab_device::DType;
-use vramlab_train::{PositionScale, RouterRule, SigmoidRule};
+use vramlab_train::{GroupRule, PositionScale, RouterRule};
 
 use super::super::lora::Lora;
 use super::pattern::LayerPattern;
@@ -19,15 +19,30 @@ pub struct ExpertSizes {
     pub rule: RouterRule,
     /// The router is made before the experts (Mixtral).
     pub router_first: bool,
-    /// Experts are weighed by a sigmoid, and looked for in groups (GLM-4.5).
-    pub sigmoid: Option<SigmoidRule>,
+    /// Experts are weighed in f32, and looked for in groups (GLM-4.5).
+    pub in_groups: Option<GroupRule>,
+    /// The correction of a sigmoid has the type of the weights, not f32 (DeepSeek-V3).
+    pub narrow_correction: bool,
     /// Hidden values of a shared expert, which sees every position, if there is one. A gate scales its output (Qwen1.5-MoE),
-    /// unless experts are weighed by a sigmoid.
+    /// unless experts are looked for in groups.
     pub shared: Option<usize>,
     /// Experts and router have biases, and gates are clamped (gpt-oss).
     pub clamped: bool,
     /// The layers with experts.
     pub layers: LayerPattern,
+}
+
+/// Sizes of attention over a latent vector for each position (DeepSeek).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LatentSizes {
+    /// Elements of the latent vector of queries, if they have one.
+    pub query_rank: Option<usize>,
+    /// Elements of the latent vector of keys and values.
+    pub rank: usize,
+    /// Elements of a head of queries and keys that are not rotated; they come first.
+    pub plain: usize,
+    /// Elements of a head of values.
+    pub value: usize,
 }
 
 /// Factors on parts of a decoder (Granite).
@@ -201,6 +216,8 @@ pub struct DecoderSizes {
     pub kv_heads: usize,
     /// Elements of a head, an even number.
     pub head_size: usize,
+    /// Keys and values come from a latent vector, if they do; the last elements of a head are rotated then.
+    pub latent: Option<LatentSizes>,
     /// How many elements of a head, from the first on, are rotated, if not all: an even number (`partial_rotary_factor`).
     pub rotated: Option<usize>,
     /// The head's weight is the embedding's.

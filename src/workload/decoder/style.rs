@@ -18,8 +18,12 @@ pub enum NormPlaces {
     Once,
     /// The same; the outputs of both are added to each other first (Phi).
     OncePaired,
+    /// The same; the output of attention is added to that of the MLP in place (Falcon 7B).
+    OnceInPlace,
     /// The same with a norm for each, both of the layer's input (GPT-NeoX).
     Beside,
+    /// A norm for each, both of the layer's input and before either runs; sums as in `OnceInPlace` (Falcon 40B).
+    BothInPlace,
     /// After both (OLMo 2).
     Behind,
 }
@@ -76,9 +80,18 @@ pub enum Rotation {
     CastNeighbours,
     /// By halves, with tables of one half (gpt-oss).
     Halves,
+    /// The last part of heads, whose adjacent elements are complex numbers in f32 (DeepSeek-V2).
+    Complex,
+    /// The last part of heads, whose adjacent elements are pairs that end up in two halves (DeepSeek-V3).
+    Pairs,
 }
 
 impl Rotation {
+    /// Whether keys and values come from a latent vector.
+    pub(super) const fn is_of_latent(self) -> bool {
+        matches!(self, Self::Complex | Self::Pairs)
+    }
+
     /// Whether the tables are in f32.
     pub(super) const fn is_wide(self) -> bool {
         matches!(self, Self::Wide | Self::WideNeighbours)
@@ -93,8 +106,12 @@ pub enum LayerFusion {
     None,
     /// The projections of queries, keys and values, side by side in each head (GPT-NeoX).
     Heads,
+    /// The same, each cut out of it for itself (BLOOM).
+    Selected,
     /// The projections of queries, keys and values, side by side (GPT-2).
     Thirds,
+    /// The projections of queries, keys and values; the queries of a group beside the key and value that they share (Falcon).
+    Groups,
     /// The MLP's gate and up projections (GLM).
     Gates,
     /// Those of the MLP, and those of queries, keys and values (Phi-3).
@@ -173,10 +190,12 @@ pub enum MlpActivation {
     Relu,
     /// ReLU, squared (`relu2`).
     SquaredRelu,
+    /// GELU in its tanh form, as a function with a backward of its own (BLOOM).
+    BloomGelu,
 }
 
 /// How a decoder's parts differ from Llama's.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
     /// The kind of its norms.
     pub norm: NormKind,
@@ -196,10 +215,17 @@ pub struct Style {
     pub ungated: bool,
     /// Linear layers within layers are `Conv1D` of transformers: their weights are (in, out), with biases (GPT-2).
     pub conv1d: bool,
+    /// Linear layers within layers are `input @ weight.T` (Falcon).
+    pub products: bool,
+    /// SDPA gets a mask although it could do without (Falcon).
+    pub always_masks: bool,
     /// The head has a bias (Phi).
     pub head_bias: bool,
     /// The softmax of attention has one more logit for each head, which takes a share: only eager attention does that (gpt-oss).
     pub sinks: bool,
+    /// Scores get a bias that grows with positions, which only eager attention adds; parts of a layer add to the residual stream
+    /// themselves, and a norm follows the embeddings (BLOOM).
+    pub alibi: bool,
     /// When norms are created.
     pub norms_made: NormsMade,
     /// The form of an MLP with one layer for gate and up projection.
@@ -222,4 +248,41 @@ pub struct Style {
     pub gemma: bool,
     /// The form of that GELU, or the activation of an MLP without a gate.
     pub activation: MlpActivation,
+}
+
+impl Style {
+    /// Llama's.
+    pub const LLAMA: Self = Self {
+        norm: NormKind::Plain,
+        places: NormPlaces::Before,
+        heads: HeadNorms::None,
+        biases: Biases::None,
+        mlp_biases: false,
+        rotation: Rotation::Plain,
+        packing: LayerFusion::None,
+        ungated: false,
+        conv1d: false,
+        products: false,
+        always_masks: false,
+        head_bias: false,
+        sinks: false,
+        alibi: false,
+        norms_made: NormsMade::Last,
+        packed: PackedMlp::PHI,
+        told: PositionUse::Both,
+        counts_mask: false,
+        scales_queries: false,
+        turns_anew: false,
+        kept: LayerLocals::Nothing,
+        names: Names::LLAMA,
+        plan: TensorPlan::LLAMA,
+        gemma: false,
+        activation: MlpActivation::GeluTanh,
+    };
+}
+
+impl Default for Style {
+    fn default() -> Self {
+        Self::LLAMA
+    }
 }

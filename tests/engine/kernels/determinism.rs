@@ -52,6 +52,7 @@ fn run_all(threads: usize) -> Vec<Vec<u8>> {
         group: 1,
         rows: positions,
         head_size: size,
+        value_size: size,
         causal: true,
         window: None,
         masked: false,

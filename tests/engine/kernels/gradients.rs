@@ -300,6 +300,7 @@ fn attention_with_and_without_the_causal_mask() {
             group,
             rows,
             head_size: size,
+            value_size: size,
             causal,
             window,
             masked: false,

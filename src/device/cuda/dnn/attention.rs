@@ -109,6 +109,7 @@ impl AttentionKey {
             && (sums.is_some() || rows.is_multiple_of(POSITIONS))
             && head_size.is_multiple_of(ALIGNMENT)
             && head_size <= WIDEST
+            && shape.value_size == head_size
             && heads.is_multiple_of(group.max(1))
             && batch * heads * group * rows * head_size > 0;
         let aligned = views.iter().all(|view| {
@@ -339,6 +340,7 @@ mod tests {
         group: 1,
         rows: 192,
         head_size: 64,
+        value_size: 64,
         causal: true,
         window: None,
         masked: false,

@@ -220,7 +220,7 @@ template <class T, int D> __device__ __forceinline__ void attention(f32 scale, c
 
     const Attention& shape = a.shape;
     const int across = threadIdx.x % ACROSS, down = threadIdx.x / ACROSS;
-    const int rows = int(shape.rows), keys = int(shape.keys), width = int(shape.width);
+    const int rows = int(shape.rows), keys = int(shape.keys), width = int(shape.width), values = int(shape.values);
     const bool causal = shape.causal, aligned = shape.aligned;
     const u32 tiles = tiles_of(shape.rows, Tile::Q);
     const Place place(shape, tiles);
@@ -243,7 +243,7 @@ template <class T, int D> __device__ __forceinline__ void attention(f32 scale, c
     for (int first_key = begin; first_key < end; first_key += Tile::K) {
         __syncthreads();
         stage<T, Tile::K, D>(k, some_k, a.k.row, keys - first_key, width, aligned);
-        stage<T, Tile::K, D>(v, some_v, a.v.row, keys - first_key, width, aligned);
+        stage<T, Tile::K, D>(v, some_v, a.v.row, keys - first_key, values, aligned);
         some_k += Tile::K * a.k.row;
         some_v += Tile::K * a.v.row;
         __syncthreads();
@@ -295,7 +295,7 @@ template <class T, int D> __device__ __forceinline__ void attention(f32 scale, c
         const f32 total = row_reduce<Sum>(sum[i]);
         if (row >= rows) continue;
         T* const to = a.out.of(place.b, place.h) + row * a.out.row;
-        Columns<D>::write(to, out[i], 1.f / total, across, width, aligned);
+        Columns<D>::write(to, out[i], 1.f / total, across, values, aligned);
         if (shape.lse && across == 0) shape.lse[place.head * shape.lse_stride + row] = max[i] * LN_2 + logf(total);
     }
 }
@@ -305,7 +305,7 @@ constexpr int DELTA_ROWS = 32, DELTA_LANES = 8;
 
 template <class T> __device__ __forceinline__ void attention_delta(const Backward<T>& a) {
     const Attention& shape = a.shape;
-    const int rows = int(shape.rows), width = int(shape.width), lane = threadIdx.x % DELTA_LANES;
+    const int rows = int(shape.rows), width = int(shape.values), lane = threadIdx.x % DELTA_LANES;
     const Place place(shape, tiles_of(shape.rows, DELTA_ROWS));
     const int row = int(place.tile) * DELTA_ROWS + int(threadIdx.x) / DELTA_LANES;
     f32 sum = 0.f;
@@ -389,7 +389,7 @@ template <class T, int D> __device__ __forceinline__ void attention_key_gradient
 
     const Attention& shape = a.shape;
     const int across = threadIdx.x % ACROSS, down = threadIdx.x / ACROSS;
-    const int rows = int(shape.rows), width = int(shape.width);
+    const int rows = int(shape.rows), width = int(shape.width), values = int(shape.values);
     const bool aligned = shape.aligned;
     const Place place(shape, tiles_of(shape.keys, Tile::K));
     const int first_key = int(place.tile) * Tile::K, keys = int(shape.keys) - first_key;
@@ -401,13 +401,13 @@ template <class T, int D> __device__ __forceinline__ void attention_key_gradient
     const T* some_q = a.q.of(place.b, place.h) + begin * a.q.row;
     const T* some_grad = a.grad.of(place.b, place.h) + begin * a.grad.row;
     stage<T, Tile::K, D>(k, some_k, a.k.row, keys, width, aligned);
-    stage<T, Tile::K, D>(v, some_v, a.v.row, keys, width, aligned);
+    stage<T, Tile::K, D>(v, some_v, a.v.row, keys, values, aligned);
 
     f32 dk[KEYS][Columns<D>::COUNT] = {}, dv[KEYS][Columns<D>::COUNT] = {};
     for (int first_row = begin; first_row < end; first_row += Tile::Q) {
         __syncthreads();
         stage<T, Tile::Q, D>(q, some_q, a.q.row, rows - first_row, width, aligned);
-        stage<T, Tile::Q, D>(grad, some_grad, a.grad.row, rows - first_row, width, aligned);
+        stage<T, Tile::Q, D>(grad, some_grad, a.grad.row, rows - first_row, values, aligned);
         some_q += Tile::Q * a.q.row;
         some_grad += Tile::Q * a.grad.row;
         __syncthreads();
@@ -426,7 +426,7 @@ template <class T, int D> __device__ __forceinline__ void attention_key_gradient
     for (int i = 0; i < KEYS; i++) {
         if (down * KEYS + i >= keys) continue;
         Columns<D>::write(dk_to + i * a.dk.row, dk[i], scale, across, width, aligned);
-        Columns<D>::write(dv_to + i * a.dv.row, dv[i], 1.f, across, width, aligned);
+        Columns<D>::write(dv_to + i * a.dv.row, dv[i], 1.f, across, values, aligned);
     }
 }
 
@@ -440,7 +440,7 @@ template <class T, int D> __device__ __forceinline__ void attention_query_gradie
 
     const Attention& shape = a.shape;
     const int across = threadIdx.x % ACROSS, down = threadIdx.x / ACROSS;
-    const int keys = int(shape.keys), width = int(shape.width);
+    const int keys = int(shape.keys), width = int(shape.width), values = int(shape.values);
     const bool aligned = shape.aligned;
     const u32 tiles = tiles_of(shape.rows, Tile::Q);
     const Place place(shape, tiles);
@@ -451,13 +451,13 @@ template <class T, int D> __device__ __forceinline__ void attention_query_gradie
     const T* const some_q = a.q.of(place.b, place.h) + first_row * a.q.row;
     const T* const some_grad = a.grad.of(place.b, place.h) + first_row * a.grad.row;
     stage<T, Tile::Q, D>(q, some_q, a.q.row, rows, width, aligned);
-    stage<T, Tile::Q, D>(grad, some_grad, a.grad.row, rows, width, aligned);
+    stage<T, Tile::Q, D>(grad, some_grad, a.grad.row, rows, values, aligned);
 
     f32 dq[ROWS][Columns<D>::COUNT] = {};
     for (int first_key = begin; first_key < end; first_key += Tile::K) {
         __syncthreads();
         stage<T, Tile::K, D>(k, some_k, a.k.row, keys - first_key, width, aligned);
-        stage<T, Tile::K, D>(v, some_v, a.v.row, keys - first_key, width, aligned);
+        stage<T, Tile::K, D>(v, some_v, a.v.row, keys - first_key, values, aligned);
         some_k += Tile::K * a.k.row;
         some_v += Tile::K * a.v.row;
         __syncthreads();

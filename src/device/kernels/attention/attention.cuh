@@ -13,7 +13,8 @@ template <class T> struct Heads {
 struct Attention {
     // Heads of queries, and how many of them share one of keys and values.
     u64 heads, group;
-    u64 rows, keys, width;
+    // `values` is the width of values and of the result.
+    u64 rows, keys, width, values;
     u64 causal;
     // Where attention is causal a position sees so many, itself included.
     u64 window;

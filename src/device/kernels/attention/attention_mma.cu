@@ -250,7 +250,7 @@ template <class T, int D> __device__ __forceinline__ void attention(f32 scale, c
 
     const Attention& shape = a.shape;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int rows = int(shape.rows), keys = int(shape.keys), width = int(shape.width);
+    const int rows = int(shape.rows), keys = int(shape.keys), width = int(shape.width), values = int(shape.values);
     const bool causal = shape.causal, aligned = shape.aligned;
     const u32 tiles = tiles_of(shape.rows, WARPS * ROWS);
     const Place place(shape, tiles);
@@ -263,7 +263,7 @@ template <class T, int D> __device__ __forceinline__ void attention(f32 scale, c
     const T* const some_q = a.q.of(place.b, place.h) + first_row * a.q.row;
     stage<T, WARPS * ROWS, D>(q, some_q, a.q.row, rows - first_row, width, aligned);
     stage<T, KEYS, D>(k, some_k, a.k.row, keys - begin, width, aligned);
-    stage<T, KEYS, D>(v, some_v, a.v.row, keys - begin, width, aligned);
+    stage<T, KEYS, D>(v, some_v, a.v.row, keys - begin, values, aligned);
     await_copies();
     __syncthreads();
 
@@ -289,7 +289,7 @@ template <class T, int D> __device__ __forceinline__ void attention(f32 scale, c
             some_k += KEYS * a.k.row;
             some_v += KEYS * a.v.row;
             stage<T, KEYS, D>(k + (now ^ 1) * SIZE, some_k, a.k.row, keys - next_key, width, aligned);
-            stage<T, KEYS, D>(v + (now ^ 1) * SIZE, some_v, a.v.row, keys - next_key, width, aligned);
+            stage<T, KEYS, D>(v + (now ^ 1) * SIZE, some_v, a.v.row, keys - next_key, values, aligned);
         }
         if (causal && (first_key >= own_row + ROWS || next_key + window <= own_row + 1)) continue;
 
@@ -362,7 +362,7 @@ template <class T, int D> __device__ __forceinline__ void attention(f32 scale, c
         }
     }
     T* const to = a.out.of(place.b, place.h) + own_row * a.out.row;
-    unload<T, STRIPS, D>(to, a.out.row, out, factor, own, rows - own_row, width, aligned, lane);
+    unload<T, STRIPS, D>(to, a.out.row, out, factor, own, rows - own_row, values, aligned, lane);
 }
 
 // Every warp goes with its keys over the queries that see them, on Sᵀ = K Qᵀ and dPᵀ = V dOᵀ: dV = Pᵀ dO and
@@ -378,7 +378,7 @@ template <class T, int D> __device__ __forceinline__ void attention_key_gradient
 
     const Attention& shape = a.shape;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int rows = int(shape.rows), keys = int(shape.keys), width = int(shape.width);
+    const int rows = int(shape.rows), keys = int(shape.keys), width = int(shape.width), values = int(shape.values);
     const bool causal = shape.causal, aligned = shape.aligned;
     const Place place(shape, tiles_of(shape.keys, WARPS * ROWS));
     const int first_key = int(place.tile) * WARPS * ROWS, own_key = first_key + warp * ROWS;
@@ -392,7 +392,7 @@ template <class T, int D> __device__ __forceinline__ void attention_key_gradient
     // Behind the last query the shift is infinite: exponents are zero there.
     const auto stage_queries = [&](int first, int into) {
         stage<T, QUERIES, D>(q + into * SIZE, some_q, a.q.row, rows - first, width, aligned);
-        stage<T, QUERIES, D>(grad + into * SIZE, some_grad, a.grad.row, rows - first, width, aligned);
+        stage<T, QUERIES, D>(grad + into * SIZE, some_grad, a.grad.row, rows - first, values, aligned);
         some_q += QUERIES * a.q.row;
         some_grad += QUERIES * a.grad.row;
         if (threadIdx.x < QUERIES) {
@@ -404,7 +404,7 @@ template <class T, int D> __device__ __forceinline__ void attention_key_gradient
     const T* const some_k = a.k.of(place.b, place.shared) + first_key * a.k.row;
     const T* const some_v = a.v.of(place.b, place.shared) + first_key * a.v.row;
     stage<T, WARPS * ROWS, D>(k, some_k, a.k.row, keys - first_key, width, aligned);
-    stage<T, WARPS * ROWS, D>(v, some_v, a.v.row, keys - first_key, width, aligned);
+    stage<T, WARPS * ROWS, D>(v, some_v, a.v.row, keys - first_key, values, aligned);
     if (begin < rows) stage_queries(begin, 0);
     await_copies();
     __syncthreads();
@@ -468,7 +468,7 @@ template <class T, int D> __device__ __forceinline__ void attention_key_gradient
     T* const dk_to = a.dk.of(place.b, place.h) + own_key * a.dk.row;
     T* const dv_to = a.dv.of(place.b, place.h) + own_key * a.dv.row;
     unload<T, STRIPS, D>(dk_to, a.dk.row, dk, factor, own_k, keys - own_key, width, aligned, lane);
-    unload<T, STRIPS, D>(dv_to, a.dv.row, dv, one, own_v, keys - own_key, width, aligned, lane);
+    unload<T, STRIPS, D>(dv_to, a.dv.row, dv, one, own_v, keys - own_key, values, aligned, lane);
 }
 
 // Every warp goes with its queries over the keys that they see: dQ = scale·dS K with dS = P ∘ (dP − delta).
@@ -482,7 +482,7 @@ template <class T, int D> __device__ __forceinline__ void attention_query_gradie
 
     const Attention& shape = a.shape;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int rows = int(shape.rows), keys = int(shape.keys), width = int(shape.width);
+    const int rows = int(shape.rows), keys = int(shape.keys), width = int(shape.width), values = int(shape.values);
     const bool causal = shape.causal, aligned = shape.aligned;
     const u32 tiles = tiles_of(shape.rows, WARPS * ROWS);
     const Place place(shape, tiles);
@@ -494,9 +494,9 @@ template <class T, int D> __device__ __forceinline__ void attention_query_gradie
     const T* const some_q = a.q.of(place.b, place.h) + first_row * a.q.row;
     const T* const some_grad = a.grad.of(place.b, place.h) + first_row * a.grad.row;
     stage<T, WARPS * ROWS, D>(q, some_q, a.q.row, rows - first_row, width, aligned);
-    stage<T, WARPS * ROWS, D>(grad, some_grad, a.grad.row, rows - first_row, width, aligned);
+    stage<T, WARPS * ROWS, D>(grad, some_grad, a.grad.row, rows - first_row, values, aligned);
     stage<T, KEYS, D>(k, some_k, a.k.row, keys - begin, width, aligned);
-    stage<T, KEYS, D>(v, some_v, a.v.row, keys - begin, width, aligned);
+    stage<T, KEYS, D>(v, some_v, a.v.row, keys - begin, values, aligned);
     await_copies();
     __syncthreads();
 
@@ -526,7 +526,7 @@ template <class T, int D> __device__ __forceinline__ void attention_query_gradie
             some_k += KEYS * a.k.row;
             some_v += KEYS * a.v.row;
             stage<T, KEYS, D>(k + (now ^ 1) * SIZE, some_k, a.k.row, keys - next_key, width, aligned);
-            stage<T, KEYS, D>(v + (now ^ 1) * SIZE, some_v, a.v.row, keys - next_key, width, aligned);
+            stage<T, KEYS, D>(v + (now ^ 1) * SIZE, some_v, a.v.row, keys - next_key, values, aligned);
         }
 #pragma unroll 1
         for (int chunk = 0; chunk < KEYS; chunk += CHUNK) {

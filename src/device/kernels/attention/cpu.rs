@@ -18,46 +18,52 @@ const BLOCK: usize = 64;
 struct Heads<'a> {
     view: View<'a>,
     layout: HeadView,
+    /// Elements of one head.
+    width: usize,
 }
 
 impl<'a> Heads<'a> {
     fn claim(access: &mut Access<'a>, layout: HeadView, shape: &AttentionShape, written: bool) -> KernelResult<Self> {
-        Ok(Self { view: access.heads(&layout, shape, written)?, layout })
+        Ok(Self { view: access.heads(&layout, shape, written)?, layout, width: shape.head_size })
     }
 
-    /// Claims keys or values, which may have a different number of positions than the queries, or fewer heads.
+    /// Claims keys and values, which may have a different number of positions than the queries, or fewer heads.
     fn claim_keys(
         access: &mut Access<'a>,
-        layout: HeadView,
+        [k, v]: [HeadView; 2],
         shape: &AttentionShape,
         keys: usize,
-    ) -> KernelResult<Self> {
-        Self::claim(access, layout, &AttentionShape { rows: keys, ..shape.of_keys() }, false)
+    ) -> KernelResult<[Self; 2]> {
+        let of = |shape: AttentionShape| AttentionShape { rows: keys, ..shape };
+        Ok([
+            Self::claim(access, k, &of(shape.of_keys()), false)?,
+            Self::claim(access, v, &of(shape.of_values()), false)?,
+        ])
     }
 
     fn start(&self, [b, h]: [usize; 2]) -> usize {
         b * self.layout.batch_stride + h * self.layout.head_stride
     }
 
-    /// Loads all rows of one head, padded with zeros to whole tiles.
+    /// Loads all rows of one head, padded with zeros to `wide` elements and whole tiles.
     #[inline(always)]
-    fn load<R: Real>(&self, head: [usize; 2], [rows, width]: [usize; 2], out: &mut [R]) {
+    fn load<R: Real>(&self, head: [usize; 2], [rows, wide]: [usize; 2], out: &mut [R]) {
         let start = self.start(head);
-        let (filled, rest) = out.split_at_mut(rows * padded(width));
-        for (i, row) in filled.chunks_exact_mut(padded(width)).enumerate() {
-            let (row, padding) = row.split_at_mut(width);
+        let (filled, rest) = out.split_at_mut(rows * wide);
+        for (i, row) in filled.chunks_exact_mut(wide).enumerate() {
+            let (row, padding) = row.split_at_mut(self.width);
             R::load(&self.view, start + i * self.layout.row_stride, row);
             padding.fill(R::ZERO);
         }
         rest.fill(R::ZERO);
     }
 
-    /// Stores `rows` rows, starting at `first`.
+    /// Stores `rows` rows of `wide` elements, starting at `first`, without their padding.
     #[inline(always)]
-    fn store<R: Real>(&self, head: [usize; 2], [first, rows]: [usize; 2], width: usize, values: &[R]) {
+    fn store<R: Real>(&self, head: [usize; 2], [first, rows]: [usize; 2], wide: usize, values: &[R]) {
         let start = self.start(head);
-        for (i, row) in values.chunks_exact(padded(width)).enumerate().take(rows) {
-            R::store(&self.view, start + (first + i) * self.layout.row_stride, &row[..width]);
+        for (i, row) in values.chunks_exact(wide).enumerate().take(rows) {
+            R::store(&self.view, start + (first + i) * self.layout.row_stride, &row[..self.width]);
         }
     }
 }
@@ -156,7 +162,7 @@ fn exponents<R: Real>(scores: &mut [R], visible: Range<usize>, shift: R) {
 
 fn nanos(shape: &AttentionShape, keys: usize, products: usize) -> usize {
     let scores = shape.batch * shape.heads * shape.rows * keys / if shape.causal { 2 } else { 1 };
-    scores * (products * shape.head_size / 30 + 1)
+    scores * (products * shape.widest() / 30 + 1)
 }
 
 pub(super) fn forward(
@@ -169,12 +175,10 @@ pub(super) fn forward(
 ) -> KernelResult {
     check_shape(shape, &logsumexp, lse_stride)?;
     let types = [q.dtype, k.dtype, v.dtype, out.dtype];
-    let inputs = [
-        Heads::claim(&mut access, q, shape, false)?,
-        Heads::claim_keys(&mut access, k, shape, shape.rows)?,
-        Heads::claim_keys(&mut access, v, shape, shape.rows)?,
-    ];
-    let out = Heads::claim(&mut access, out, shape, true)?;
+    let of_q = Heads::claim(&mut access, q, shape, false)?;
+    let [of_k, of_v] = Heads::claim_keys(&mut access, [k, v], shape, shape.rows)?;
+    let inputs = [of_q, of_k, of_v];
+    let out = Heads::claim(&mut access, out, &shape.of_result(), true)?;
     let sums = access.write(&logsumexp)?;
     real!(types, forward_all(cores, shape, shape.rows, inputs, out, Some((sums, lse_stride))));
     Ok(())
@@ -191,12 +195,10 @@ pub(super) fn inference(
     require(!shape.causal || keys == shape.rows, || format!("{keys} positions can't be causal to {shape:?}"))?;
     check_group(shape)?;
     let types = [q.dtype, k.dtype, v.dtype, out.dtype];
-    let inputs = [
-        Heads::claim(&mut access, q, shape, false)?,
-        Heads::claim_keys(&mut access, k, shape, keys)?,
-        Heads::claim_keys(&mut access, v, shape, keys)?,
-    ];
-    let out = Heads::claim(&mut access, out, shape, true)?;
+    let of_q = Heads::claim(&mut access, q, shape, false)?;
+    let [of_k, of_v] = Heads::claim_keys(&mut access, [k, v], shape, keys)?;
+    let inputs = [of_q, of_k, of_v];
+    let out = Heads::claim(&mut access, out, &shape.of_result(), true)?;
     real!(types, forward_all(cores, shape, keys, inputs, out, None));
     Ok(())
 }
@@ -209,11 +211,11 @@ fn forward_all<R: Real>(
     out: Heads<'_>,
     sums: Option<(View<'_>, usize)>,
 ) {
-    let (rows, width) = (shape.rows, shape.head_size);
-    if rows * keys * width == 0 {
+    let rows = shape.rows;
+    if rows * keys * shape.widest() == 0 {
         return;
     }
-    let (seq, wide) = (padded(keys), padded(width));
+    let (seq, wide) = (padded(keys), padded(shape.widest()));
     let (size, queries) = (seq * wide, padded(rows) * wide);
     let scale = R::of(f64::from(shape.scale));
     let kept = DropoutWeights::of(shape);
@@ -231,9 +233,9 @@ fn forward_all<R: Real>(
                     let sizes = [queries, BLOCK * seq, BLOCK * wide];
                     let ([k, v, columns], [q, scores, result]) = parts(scratch, size, sizes);
                     let [all_q, all_k, all_v] = &inputs;
-                    all_q.load(head, [rows, width], q);
-                    all_k.load(shared, [keys, width], k);
-                    all_v.load(shared, [keys, width], v);
+                    all_q.load(head, [rows, wide], q);
+                    all_k.load(shared, [keys, wide], k);
+                    all_v.load(shared, [keys, wide], v);
                     transpose(k, wide, columns, seq);
                     for block in ScoreBlock::all(shape, keys) {
                         for i in block.tiles() {
@@ -281,7 +283,7 @@ fn forward_all<R: Real>(
                                 Store::Replace,
                             );
                         }
-                        out.store(head, [block.first, block.n], width, result);
+                        out.store(head, [block.first, block.n], wide, result);
                     }
                 },
             );
@@ -317,19 +319,17 @@ pub(super) fn backward(
     check_shape(shape, &logsumexp, lse_stride)?;
     let types = [inputs.map(|heads| heads.dtype).as_slice(), &gradients.map(|heads| heads.dtype)].concat();
     let [q, k, v, out, grad] = inputs;
-    let inputs = [
-        Heads::claim(&mut access, q, shape, false)?,
-        Heads::claim_keys(&mut access, k, shape, shape.rows)?,
-        Heads::claim_keys(&mut access, v, shape, shape.rows)?,
-        Heads::claim(&mut access, out, shape, false)?,
-        Heads::claim(&mut access, grad, shape, false)?,
-    ];
+    let of_q = Heads::claim(&mut access, q, shape, false)?;
+    let [of_k, of_v] = Heads::claim_keys(&mut access, [k, v], shape, shape.rows)?;
+    let result = shape.of_result();
+    let of_out = Heads::claim(&mut access, out, &result, false)?;
+    let inputs = [of_q, of_k, of_v, of_out, Heads::claim(&mut access, grad, &result, false)?];
     let sums = access.read(&logsumexp)?;
     let [dq, dk, dv] = gradients;
     let gradients = [
         Heads::claim(&mut access, dq, shape, true)?,
         Heads::claim(&mut access, dk, shape, true)?,
-        Heads::claim(&mut access, dv, shape, true)?,
+        Heads::claim(&mut access, dv, &result, true)?,
     ];
     real!(types, backward_all(cores, shape, inputs, sums, lse_stride, gradients));
     Ok(())
@@ -345,11 +345,11 @@ fn backward_all<R: Real>(
     lse_stride: usize,
     [dq, dk, dv]: [Heads<'_>; 3],
 ) {
-    let (rows, width) = (shape.rows, shape.head_size);
-    if rows * width == 0 {
+    let rows = shape.rows;
+    if rows * shape.widest() == 0 {
         return;
     }
-    let (seq, wide) = (padded(rows), padded(width));
+    let (seq, wide) = (padded(rows), padded(shape.widest()));
     let size = seq * wide;
     let scale = R::of(f64::from(shape.scale));
     let kept = DropoutWeights::of(shape);
@@ -368,11 +368,11 @@ fn backward_all<R: Real>(
                     let (matrices, [scores, score_grads, query_grads, lse]) = parts(scratch, size, sizes);
                     let [q, k, v, out, grad, keys, values, key_grads, value_grads] = matrices;
                     let [all_q, all_k, all_v, all_out, all_grad] = &inputs;
-                    all_q.load(head, [rows, width], q);
-                    all_k.load(shared, [rows, width], k);
-                    all_v.load(shared, [rows, width], v);
-                    all_out.load(head, [rows, width], out);
-                    all_grad.load(head, [rows, width], grad);
+                    all_q.load(head, [rows, wide], q);
+                    all_k.load(shared, [rows, wide], k);
+                    all_v.load(shared, [rows, wide], v);
+                    all_out.load(head, [rows, wide], out);
+                    all_grad.load(head, [rows, wide], grad);
                     R::load(&sums, task * lse_stride, lse);
                     transpose(k, wide, keys, seq);
                     transpose(v, wide, values, seq);
@@ -437,7 +437,7 @@ fn backward_all<R: Real>(
                             let query_grads = (&mut query_grads[i * wide..], wide);
                             tile::rows(cores, [wide, seen], scale, (ds, seq), (k, wide), query_grads, Store::Replace);
                         }
-                        dq.store(head, [block.first, block.n], width, query_grads);
+                        dq.store(head, [block.first, block.n], wide, query_grads);
                         let n = padded(block.n);
                         for position in (0..block.seen(shape, n - TILE)).step_by(TILE) {
                             let i = block.seen_by(shape, position);
@@ -450,8 +450,8 @@ fn backward_all<R: Real>(
                             tile::rows_of_transposed(cores, [wide, n - i], scale, ds, queries, of_keys, Store::Add);
                         }
                     }
-                    dk.store(head, [0, rows], width, key_grads);
-                    dv.store(head, [0, rows], width, value_grads);
+                    dk.store(head, [0, rows], wide, key_grads);
+                    dv.store(head, [0, rows], wide, value_grads);
                 },
             );
         },

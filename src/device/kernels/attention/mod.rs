@@ -83,25 +83,30 @@ impl Family for Attention {
         match self {
             Self::Forward { shape, q, k, v, out, logsumexp, .. } => {
                 tell.all([logsumexp]);
-                for (view, shape) in [(q, *shape), (k, shape.of_keys()), (v, shape.of_keys()), (out, *shape)] {
+                for (view, shape) in
+                    [(q, *shape), (k, shape.of_keys()), (v, shape.of_values()), (out, shape.of_result())]
+                {
                     tell.span(Span::heads(view, &shape, shape.rows));
                 }
             }
             Self::Inference { by: _, shape, keys, q, k, v, out } => {
-                for view in [q, out] {
-                    tell.span(Span::heads(view, shape, shape.rows));
+                for (view, shape) in [(q, *shape), (out, shape.of_result())] {
+                    tell.span(Span::heads(view, &shape, shape.rows));
                 }
-                for view in [k, v] {
-                    tell.span(Span::heads(view, &shape.of_keys(), *keys));
+                for (view, shape) in [(k, shape.of_keys()), (v, shape.of_values())] {
+                    tell.span(Span::heads(view, &shape, *keys));
                 }
             }
             Self::Backward { shape, q, k, v, out, logsumexp, grad, dq, dk, dv, .. } => {
                 tell.all([logsumexp]);
-                for view in [k, v] {
-                    tell.span(Span::heads(view, &shape.of_keys(), shape.rows));
+                for (view, shape) in [(k, shape.of_keys()), (v, shape.of_values())] {
+                    tell.span(Span::heads(view, &shape, shape.rows));
                 }
-                for view in [q, out, grad, dq, dk, dv] {
+                for view in [q, dq, dk] {
                     tell.span(Span::heads(view, shape, shape.rows));
+                }
+                for view in [out, grad, dv] {
+                    tell.span(Span::heads(view, &shape.of_result(), shape.rows));
                 }
             }
         }
@@ -151,9 +156,11 @@ fn cost(class: OpClass, shape: &AttentionShape, keys: usize, dtype: DType, produ
     let (rows, keys) = (count(shape.rows.next_multiple_of(64)), count(keys.next_multiple_of(64)));
     let seen = if shape.causal && !shape.masked { 0.5 } else { 1.0 };
     let [heads, shared] = [shape.heads, shape.of_keys().heads].map(|heads| count(shape.batch * heads));
+    // About half of the products are of queries with keys, the others of weights with values.
+    let size = 0.5 * (count(shape.head_size) + count(shape.value_size));
     Work {
-        flops: 2.0 * products * heads * rows * keys * count(shape.head_size) * seen,
-        bytes: 2.0 * (heads * rows + shared * keys) * count(shape.head_size) * count_bytes(dtype),
+        flops: 2.0 * products * heads * rows * keys * size * seen,
+        bytes: 2.0 * (heads * rows + shared * keys) * size * count_bytes(dtype),
         blocks: heads * count(shape.rows.div_ceil(64)),
         ..Work::of(class, dtype)
     }

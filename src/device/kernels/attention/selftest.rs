@@ -40,7 +40,9 @@ impl AttentionCase {
     fn new([batch, heads, rows, head_size]: [usize; 4], causal: bool, layout: HeadLayout) -> Self {
         let scale = 1.0 / (head_size as f32).sqrt();
         let (group, window, masked, dropout) = (1, None, false, None);
-        let shape = AttentionShape { batch, heads, group, rows, head_size, causal, window, masked, scale, dropout };
+        let value_size = head_size;
+        let shape =
+            AttentionShape { batch, heads, group, rows, head_size, value_size, causal, window, masked, scale, dropout };
         // Some kernels align the sums of each head, others do not.
         let lse_stride = if layout == HeadLayout::Packed { rows.next_multiple_of(32) } else { rows };
         Self { shape, layout, lse_stride }
@@ -49,6 +51,12 @@ impl AttentionCase {
     /// The same with `group` query heads for each head of keys and values.
     const fn shared_by(mut self, group: usize) -> Self {
         self.shape.group = group;
+        self
+    }
+
+    /// The same with values of another size.
+    const fn with_values(mut self, size: usize) -> Self {
+        self.shape.value_size = size;
         self
     }
 
@@ -65,10 +73,12 @@ impl AttentionCase {
     }
 
     fn title(&self) -> String {
-        let AttentionShape { batch, heads, group, rows, head_size, causal, window, .. } = self.shape;
+        let AttentionShape { batch, heads, group, rows, head_size, value_size, causal, window, .. } = self.shape;
         let causal = if causal { ", causal" } else { "" };
         let causal = &*window.map_or(causal.to_owned(), |window| format!("{causal} within {window}"));
         let causal = if group > 1 { format!("{causal}, {group} heads a key") } else { causal.to_owned() };
+        let values = if value_size == head_size { String::new() } else { format!(", values of {value_size}") };
+        let causal = format!("{values}{causal}");
         let causal = if self.shape.dropout.is_some() { format!("{causal}, dropout") } else { causal };
         let layout = match self.layout {
             HeadLayout::Packed => "packed",
@@ -78,8 +88,14 @@ impl AttentionCase {
         format!("{batch} × {heads} heads × {rows} rows × {head_size}{causal}, {layout}")
     }
 
+    /// The number of elements of the queries.
     const fn len(&self) -> usize {
         self.shape.batch * self.shape.heads * self.shape.rows * self.shape.head_size
+    }
+
+    /// The number of elements of the result.
+    const fn result_len(&self) -> usize {
+        self.shape.batch * self.shape.heads * self.shape.rows * self.shape.value_size
     }
 
     const fn work(&self) -> usize {
@@ -92,33 +108,36 @@ impl AttentionCase {
 
     /// The number of elements of the three inputs.
     const fn inputs_len(&self) -> usize {
-        let AttentionShape { batch, heads, rows, head_size, .. } = self.shape;
-        batch * rows * head_size * (heads + 2 * self.shape.of_keys().heads)
+        let AttentionShape { batch, heads, rows, head_size, value_size, .. } = self.shape;
+        let shared = self.shape.of_keys().heads;
+        batch * rows * (head_size * (heads + shared) + value_size * shared)
     }
 
     /// One of the three inputs.
     fn input(&self, at: &CaseOperands, slot: Slot, part: usize) -> HeadView {
-        let AttentionShape { batch, heads, rows, head_size, .. } = self.shape;
+        let AttentionShape { batch, heads, rows, head_size, value_size, .. } = self.shape;
         let shared = self.shape.of_keys().heads;
         let (own, before) = [(heads, 0), (shared, heads), (shared, heads + shared)][part];
+        let size = if part == 2 { value_size } else { head_size };
         match self.layout {
             HeadLayout::Packed | HeadLayout::Together => {
-                let width = (heads + 2 * shared) * head_size;
-                at.heads(slot, before * head_size, [rows * width, head_size, width])
+                let width = (heads + shared) * head_size + shared * value_size;
+                at.heads(slot, before * head_size, [rows * width, size, width])
             }
             HeadLayout::ByHead => {
-                at.heads(slot, before * batch * rows * head_size, HeadLayout::ByHead.strides(own, [rows, head_size]))
+                at.heads(slot, before * batch * rows * head_size, HeadLayout::ByHead.strides(own, [rows, size]))
             }
         }
     }
 
-    /// An operand in a separate tensor.
+    /// An operand of the size of queries in a separate tensor.
     fn whole(&self, at: &CaseOperands, slot: Slot) -> HeadView {
-        at.heads(slot, 0, self.strides())
+        at.heads(slot, 0, self.layout.strides(self.shape.heads, [self.shape.rows, self.shape.head_size]))
     }
 
-    const fn strides(&self) -> [usize; 3] {
-        self.layout.strides(self.shape.heads, [self.shape.rows, self.shape.head_size])
+    /// An operand of the size of the result in a separate tensor.
+    fn result(&self, at: &CaseOperands, slot: Slot) -> HeadView {
+        at.heads(slot, 0, self.layout.strides(self.shape.heads, [self.shape.rows, self.shape.value_size]))
     }
 
     fn inputs(&self, at: &CaseOperands, qkv: Slot) -> [HeadView; 3] {
@@ -135,7 +154,7 @@ impl AttentionCase {
         let dtype = precision.dtype();
         let mut case = Case::new("attention", precision, self.title()).work(self.work());
         let qkv = case.input("qkv", dtype, self.inputs_len(), Values::STANDARD);
-        let out = case.output("out", dtype, self.len(), ErrorBound::Sum(self.shape.rows + self.shape.head_size));
+        let out = case.output("out", dtype, self.result_len(), ErrorBound::Sum(self.shape.rows + self.shape.head_size));
         let logsumexp = case.output("logsumexp", DType::F32, self.sums(), self.bound_of_sums());
         let kernel = move |at: &CaseOperands| {
             let [q, k, v] = this.inputs(at, qkv);
@@ -146,7 +165,7 @@ impl AttentionCase {
                 q,
                 k,
                 v,
-                out: this.whole(at, out),
+                out: this.result(at, out),
                 logsumexp: at[logsumexp],
                 lse_stride,
             }
@@ -165,11 +184,12 @@ impl AttentionCase {
         let mut case = Case::new("attention_backward", precision, self.title()).work(self.work() * 5 / 2);
         // The terms of a score's gradient cancel if a position sees only itself.
         let bound = ErrorBound::Cancelling(self.shape.rows + self.shape.head_size, 0.1);
-        let grad = case.input("grad", dtype, self.len(), Values::STANDARD);
+        let grad = case.input("grad", dtype, self.result_len(), Values::STANDARD);
         let together = (self.layout == HeadLayout::Together).then(|| case.output("dqkv", dtype, 3 * self.len(), bound));
         let apart = match together {
             Some(dqkv) => [dqkv; 3],
-            None => ["dq", "dk", "dv"].map(|name| case.output(name, dtype, self.len(), bound)),
+            None => [("dq", self.len()), ("dk", self.len()), ("dv", self.result_len())]
+                .map(|(name, len)| case.output(name, dtype, len, bound)),
         };
         if !session.wants(&case) {
             return;
@@ -178,13 +198,16 @@ impl AttentionCase {
         let Some(values) = session.prepare(&forward, kernel) else { return };
         let [values_of_qkv, values_of_out, values_of_sums] = values.as_slice() else { return };
         let qkv = case.input("qkv", dtype, self.inputs_len(), Values::List(values_of_qkv.clone()));
-        let out = case.input("out", dtype, self.len(), Values::List(values_of_out.clone()));
+        let out = case.input("out", dtype, self.result_len(), Values::List(values_of_out.clone()));
         let logsumexp = case.input("logsumexp", DType::F32, self.sums(), Values::List(values_of_sums.clone()));
         session.check(&case, |at| {
             let [q, k, v] = self.inputs(at, qkv);
             let [dq, dk, dv] = match together {
                 Some(dqkv) => self.inputs(at, dqkv),
-                None => apart.map(|slot| self.whole(at, slot)),
+                None => {
+                    let [dq, dk, dv] = apart;
+                    [self.whole(at, dq), self.whole(at, dk), self.result(at, dv)]
+                }
             };
             Attention::Backward {
                 by: FusedAttention::Flash,
@@ -192,10 +215,10 @@ impl AttentionCase {
                 q,
                 k,
                 v,
-                out: self.whole(at, out),
+                out: self.result(at, out),
                 logsumexp: at[logsumexp],
                 lse_stride: self.lse_stride,
-                grad: self.whole(at, grad),
+                grad: self.result(at, grad),
                 dq,
                 dk,
                 dv,
@@ -235,6 +258,15 @@ pub(super) fn run(session: &mut Session<'_>) {
                 ] {
                     let grouped = AttentionCase::new([2, heads, rows, head_size], causal, layout).shared_by(group);
                     grouped.check(session, precision);
+                }
+            }
+        }
+        // Values of another size than queries and keys, as in DeepSeek.
+        for (head_size, value_size) in [(24, 16), (24, 32), (10, 6), (80, 64), (192, 128), (130, 256)] {
+            for (rows, layout) in [(33, HeadLayout::Packed), (130, HeadLayout::ByHead)] {
+                for causal in [false, true] {
+                    let attention = AttentionCase::new([2, 3, rows, head_size], causal, layout);
+                    attention.with_values(value_size).check(session, precision);
                 }
             }
         }
@@ -301,6 +333,6 @@ fn inference(session: &mut Session<'_>, precision: Precision, of_queries: Attent
         q: of_queries.input(at, qkv, 0),
         k: at.heads(k, 0, strides),
         v: at.heads(v, 0, strides),
-        out: of_queries.whole(at, out),
+        out: of_queries.result(at, out),
     });
 }

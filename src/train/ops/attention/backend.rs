@@ -20,15 +20,35 @@ pub(super) enum Backend {
     Math,
 }
 
+/// Which heads of keys and values the heads of queries have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeysOf {
+    /// Each has its own.
+    Each,
+    /// Those of a group share one (`enable_gqa`).
+    Group,
+    /// All have the same one, and the call does not say so: only matrix products repeat it.
+    All,
+}
+
+impl KeysOf {
+    /// Heads of queries in groups of this many.
+    pub const fn group(heads: usize) -> Self {
+        if heads > 1 { Self::Group } else { Self::Each }
+    }
+}
+
 /// What the choice depends on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Inputs {
     pub dtype: DType,
     pub head_size: usize,
+    /// Elements of a head of values.
+    pub value_size: usize,
     /// Positions of the keys.
     pub keys: usize,
-    /// Several heads of queries share one head of keys and values (`enable_gqa`).
-    pub grouped: bool,
+    /// Which heads of keys and values the heads of queries have.
+    pub keys_of: KeysOf,
     /// A mask is added to scores.
     pub masked: bool,
     pub differentiates: bool,
@@ -58,7 +78,7 @@ impl Backend {
 
     /// Why the kernel does not take the inputs, if it does not.
     fn refuses(self, inputs: Inputs) -> Option<String> {
-        let Inputs { dtype, head_size, libraries, .. } = inputs;
+        let Inputs { dtype, head_size, value_size, libraries, .. } = inputs;
         let capability = libraries.compute_capability;
         let when = |refused: bool, why: String| refused.then_some(why);
         let since = |first: u32| {
@@ -76,10 +96,14 @@ impl Backend {
             )
         };
         let heads = |limit: usize, multiple: usize| {
-            let taken = head_size <= limit && head_size.is_multiple_of(multiple);
+            let taken = |size: &usize| *size <= limit && size.is_multiple_of(multiple);
             let multiples = if multiple > 1 { format!(" in multiples of {multiple}") } else { String::new() };
-            when(!taken, format!("takes heads up to {limit}{multiples}, not {head_size}"))
+            let other = [head_size, value_size].into_iter().find(|size| !taken(size));
+            other.map(|size| format!("takes heads up to {limit}{multiples}, not {size}"))
         };
+        if inputs.keys_of == KeysOf::All && self != Self::Math {
+            return Some("takes no single head of keys and values for all heads of queries".to_owned());
+        }
         match self {
             Self::Math => None,
             Self::CuDnn => {
@@ -95,7 +119,15 @@ impl Backend {
                     && inputs.differentiates;
                 let backward = || when(unsupported, format!("has no backward for heads of {head_size} on this card"));
                 let mask = || when(inputs.masked, "takes no mask".to_owned());
-                since(80).or_else(sixteen_bits).or_else(|| heads(256, 1)).or_else(backward).or_else(mask)
+                let values = || {
+                    when(value_size != head_size, format!("takes no values of {value_size} beside keys of {head_size}"))
+                };
+                since(80)
+                    .or_else(sixteen_bits)
+                    .or_else(|| heads(256, 1))
+                    .or_else(values)
+                    .or_else(backward)
+                    .or_else(mask)
             }
             Self::Efficient => {
                 let tensor_cores = capability >= 80 || (capability >= 70 && inputs.half());
@@ -106,10 +138,10 @@ impl Backend {
                 };
                 let known = dtype == DType::F32 || inputs.low_precision();
                 let types = || when(!known, format!("does not take {} on this card", in_pytorch(dtype)));
-                let grouped =
-                    || when(inputs.grouped, "takes as many heads of keys and values as of queries".to_owned());
-                let unaligned = !head_size.is_multiple_of(alignment);
-                let heads = || when(unaligned, format!("takes heads in multiples of {alignment}, not {head_size}"));
+                let shared = inputs.keys_of == KeysOf::Group;
+                let grouped = || when(shared, "takes as many heads of keys and values as of queries".to_owned());
+                let unaligned = || [head_size, value_size].into_iter().find(|size| !size.is_multiple_of(alignment));
+                let heads = || unaligned().map(|size| format!("takes heads in multiples of {alignment}, not {size}"));
                 since(50).or_else(types).or_else(heads).or_else(grouped)
             }
         }
@@ -186,7 +218,16 @@ mod tests {
 
     fn inputs(dtype: DType, head_size: usize, compute_capability: u32) -> Inputs {
         let libraries = Libraries { compute_capability, ..Libraries::HOPPER };
-        Inputs { dtype, head_size, keys: 64, grouped: false, masked: false, differentiates: true, libraries }
+        Inputs {
+            dtype,
+            head_size,
+            value_size: head_size,
+            keys: 64,
+            keys_of: KeysOf::Each,
+            masked: false,
+            differentiates: true,
+            libraries,
+        }
     }
 
     fn auto(dtype: DType, head_size: usize, capability: u32) -> Backend {
@@ -255,6 +296,16 @@ mod tests {
         let one_key = Inputs { keys: 1, ..inputs(DType::Bf16, 64, 90) };
         assert!(Backend::choose(CuDnn, one_key).is_err());
         assert_eq!(Backend::choose(AttentionKernel::Auto, one_key).unwrap(), Backend::Flash);
+    }
+
+    /// PyTorch's fused kernels want as many heads of keys as of queries, or to be told of groups.
+    #[test]
+    fn only_matrix_products_repeat_a_single_head_of_keys() {
+        let single = Inputs { keys_of: KeysOf::All, ..inputs(DType::Bf16, 64, 90) };
+        assert_eq!(Backend::choose(AttentionKernel::Auto, single).unwrap(), Backend::Math);
+        for kernel in [AttentionKernel::CuDnn, AttentionKernel::Flash, AttentionKernel::Efficient] {
+            assert!(Backend::choose(kernel, single).is_err(), "{kernel:?}");
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ impl Context {
         shape: AttentionShape,
         bias: Option<Tensor>,
     ) -> OpResult<Tensor> {
-        let AttentionShape { batch, heads, rows, head_size, .. } = shape;
+        let AttentionShape { batch, heads, rows, head_size, value_size, .. } = shape;
         let dtype = parts.q.dtype();
         self.op("attention", |cx| {
             let differentiates = cx.differentiates(&parts.all());
@@ -27,10 +27,11 @@ impl Context {
             let offset = cx.activation(Shape::new(&[]), DType::I64, "offset")?;
             // The output has the layout of the queries.
             let out = if parts.q.is_row_major() {
-                cx.activation(parts.q.shape(), dtype, "attention output")?
+                cx.activation(parts.q.shape().with_last(value_size), dtype, "attention output")?
             } else {
-                let output = cx.activation(Shape::new(&[batch, rows, heads * head_size]), dtype, "attention output")?;
-                Self::by_heads(&output, shape, head_size)
+                let output =
+                    cx.activation(Shape::new(&[batch, rows, heads * value_size]), dtype, "attention output")?;
+                Self::by_heads(&output, shape.of_result(), value_size)
             };
             let Some([q, k, v]) = saved else {
                 drop(cx.scratch(256, "attention workspace")?);
@@ -59,7 +60,7 @@ impl Context {
                 let group = parts.group();
                 let queries = parts.q.is_row_major();
                 let layouts = [(&parts.q, 1), (&parts.k, group), (&parts.v, group)].map(|(part, group)| {
-                    let side_by_side = grad.shape().with_last(heads / group * head_size);
+                    let side_by_side = grad.shape().with_last(heads / group * part.shape().last());
                     if part.is_row_major() { part.shape() } else { side_by_side }
                 });
                 // Gradients can be packed only if the parts come from one packed projection.
@@ -68,7 +69,7 @@ impl Context {
                     if together { cx.packed_gradients(shape, dtype)? } else { cx.part_gradients(layouts, dtype)? };
                 let elements = batch * heads * rows;
                 let own = 4 * elements * head_size + 4 * elements + 256;
-                let grad = Self::by_heads(&grad, shape, head_size);
+                let grad = Self::by_heads(&grad, shape.of_result(), value_size);
                 let by = FusedAttention::CuDnn;
                 if group > 1 {
                     // A gradient for every head of queries, before those of heads with shared keys are summed.
@@ -82,7 +83,7 @@ impl Context {
                 let views = gradients.each_ref().map(|gradient| match gradient.shape().dims().len() == 4 {
                     true => gradient.clone(),
                     false if together => Self::packed_heads(gradient, shape),
-                    false => Self::by_heads(gradient, shape, head_size),
+                    false => Self::heads_of_width(gradient, shape),
                 });
                 cx.attend_backward((by, shape), &parts, &computed, &grad, views.each_ref().map(Tensor::heads))?;
                 Ok(gradients.map(Some))

@@ -16,7 +16,7 @@ impl Context {
         shape: AttentionShape,
         bias: Option<Tensor>,
     ) -> OpResult<Tensor> {
-        let AttentionShape { batch, heads, rows, head_size, .. } = shape;
+        let AttentionShape { batch, heads, rows, head_size, value_size, .. } = shape;
         let dtype = parts.q.dtype();
         // The kernel aligns each head's statistics.
         let lse_stride = rows.next_multiple_of(32);
@@ -25,15 +25,15 @@ impl Context {
             let differentiates = cx.differentiates(&parts.all());
             let saved =
                 if differentiates { Some([cx.save(&parts.q)?, cx.save(&parts.k)?, cx.save(&parts.v)?]) } else { None };
-            let output = cx.activation(Shape::new(&[batch, rows, heads * head_size]), dtype, "attention output")?;
-            let out = Self::by_heads(&output, shape, head_size);
+            let output = cx.activation(Shape::new(&[batch, rows, heads * value_size]), dtype, "attention output")?;
+            let out = Self::by_heads(&output, shape.of_result(), value_size);
             let Some([q, k, v]) = saved else {
-                cx.efficient_accumulator(&output, head_size)?;
+                cx.efficient_accumulator(&output, shape.widest())?;
                 cx.fused_inference(FusedAttention::Efficient, shape, parts, &out)?;
                 return Ok(out);
             };
             let logsumexp = cx.activation(Shape::new(&[batch, heads, lse_stride]), DType::F32, "logsumexp")?;
-            cx.efficient_accumulator(&output, head_size)?;
+            cx.efficient_accumulator(&output, shape.widest())?;
             let computed = FusedOutput { out, logsumexp, lse_stride };
             cx.fused(FusedAttention::Efficient, shape, parts, &computed)?;
             let results = [cx.save(&computed.out)?, cx.save(&computed.logsumexp)?];
@@ -50,8 +50,10 @@ impl Context {
                 let [out, logsumexp] = &results;
                 let logsumexp = logsumexp.unpack(cx)?;
                 let computed = FusedOutput { out: out.unpack(cx)?, logsumexp, lse_stride };
-                let keys = if by_head { parts.k.shape() } else { grad.shape() };
-                let gradients = cx.part_gradients([grad.shape(), keys, keys], dtype)?;
+                let side_by_side = |size: usize| grad.shape().with_last(heads * size);
+                let of_part = |part: &Tensor| if by_head { part.shape() } else { side_by_side(part.shape().last()) };
+                let layouts = [side_by_side(head_size), of_part(&parts.k), of_part(&parts.v)];
+                let gradients = cx.part_gradients(layouts, dtype)?;
                 // Row sums of gradient · output: in f32 by two ops and a copy into the layout that the kernel reads, in
                 // 16-bit types by the kernel itself.
                 let per_row = Shape::new(&[batch, heads, rows]);
@@ -77,9 +79,9 @@ impl Context {
                 drop(delta);
                 let views = gradients.each_ref().map(|gradient| match gradient.shape().dims().len() {
                     4 => gradient.clone(),
-                    _ => Self::by_heads(gradient, shape, head_size),
+                    _ => Self::heads_of_width(gradient, shape),
                 });
-                let grad = Self::by_heads(&grad, shape, head_size);
+                let grad = Self::by_heads(&grad, shape.of_result(), value_size);
                 cx.attend_backward(
                     (FusedAttention::Efficient, shape),
                     &parts,
@@ -136,6 +138,7 @@ mod tests {
             group: 1,
             rows,
             head_size,
+            value_size: head_size,
             causal: true,
             window: None,
             masked: false,

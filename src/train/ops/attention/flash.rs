@@ -220,6 +220,7 @@ mod tests {
             group: 1,
             rows,
             head_size: 64,
+            value_size: 64,
             causal: false,
             window: None,
             masked: false,

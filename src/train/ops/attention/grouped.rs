@@ -15,6 +15,7 @@ use vramlab_device::{AttentionShape, DType, FusedAttention, HeadView, Operand, k
 use vramlab_model::Category;
 
 use super::Scores;
+use super::backend::KeysOf;
 use super::heads::{FusedOutput, Heads};
 
 /// The gradients of keys (or of values) for every head of queries: head by head, or side by side like a projection.
@@ -43,7 +44,7 @@ impl Context {
         let q = self.cast_to_lower(q, "queries copy")?;
         let differentiates = self.differentiates(&[&q, &k, &v]);
         let parts = Heads { q, k, v };
-        let backend = self.backend_of(&parts, differentiates, false)?;
+        let backend = self.backend_of(&parts, KeysOf::group(parts.group()), (differentiates, false))?;
         self.attend(backend, &parts, Scores { scale, dropout, ..Scores::plain(true) })
     }
 
@@ -189,23 +190,61 @@ impl Context {
                 let strides = [heads * group * rows * size, group * rows * size, size, 1];
                 cx.copy(input, &output.strided(input.shape(), strides, place * rows * size))?;
             }
-            if !cx.differentiates(&[input]) {
-                return Ok(output);
-            }
-            let shape = input.shape();
-            let source = cx.record("repeatBackward", [Some(input), None, None], move |cx, grads| {
-                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
-                let dtype = grad.dtype();
-                // If backward runs within an autocast region, sums come out in f32 and are cast back.
-                let summed_in = if cx.autocasts_backward { DType::F32 } else { dtype };
-                let sum = cx.temporary(shape, summed_in, "sum over a group")?;
-                cx.sum_groups(grad.operand(), &sum, [batch * heads, group, rows * size])?;
-                let sum = cx.cast_gradient(&sum, dtype)?;
-                drop(grad);
-                Ok([Some(sum), None, None])
-            });
-            Ok(output.with_source(source))
+            Ok(cx.repeated_from(input, output))
         })
+    }
+
+    /// The same for an operand of a product, which repeats it: the single head of one sequence is a view.
+    pub(super) fn broadcast_heads(&mut self, input: &Tensor, group: usize, what: &'static str) -> OpResult<Tensor> {
+        let (&[1, 1, rows, size], [.., by_row, by_element]) = (input.shape().dims(), input.layout()) else {
+            return self.repeat_heads(input, group, what);
+        };
+        if group <= 1 {
+            return Ok(input.clone());
+        }
+        let view = input.strided(Shape::new(&[1, group, rows, size]), [0, 0, by_row, by_element], 0);
+        Ok(self.repeated_from(input, view))
+    }
+
+    /// `output` as `input` repeated: backward sums over each group.
+    fn repeated_from(&mut self, input: &Tensor, output: Tensor) -> Tensor {
+        if !self.differentiates(&[input]) {
+            return output;
+        }
+        let shape = input.shape();
+        let source = self.record("repeatBackward", [Some(input), None, None], move |cx, grads| {
+            let ([Some(grad), ..], &[batch, heads, rows, size]) = (grads, shape.dims()) else {
+                return Ok(Gradients::default());
+            };
+            Ok([Some(cx.summed_over_groups(&grad, [batch, heads, rows, size])?), None, None])
+        });
+        output.with_source(source)
+    }
+
+    /// The sum over each group of heads of a gradient that lies head by head or, with three dimensions or strides that say so, side
+    /// by side: (batch, heads, rows, head size) with the `heads` of keys, in the same layout.
+    pub(in crate::ops) fn summed_over_groups(
+        &mut self,
+        grad: &Tensor,
+        [batch, heads, rows, size]: [usize; 4],
+    ) -> OpResult<Tensor> {
+        let (dtype, shape) = (grad.dtype(), Shape::new(&[batch, heads, rows, size]));
+        let all = grad.numel() / (batch * rows * size).max(1);
+        let group = all / heads.max(1);
+        // If backward runs within an autocast region, sums come out in f32 and are cast back.
+        let summed_in = if self.autocasts_backward { DType::F32 } else { dtype };
+        let side_by_side = grad.shape().dims().len() == 3
+            || !grad.is_contiguous() && grad.has_layout([rows * all * size, size, all * size, 1]);
+        let sum = self.temporary(shape, summed_in, "sum over a group")?;
+        let sum = if side_by_side {
+            self.sum_groups(grad.flat(), &sum, [batch * rows * heads, group, size])?;
+            sum.strided(shape, [rows * heads * size, size, heads * size, 1], 0)
+        } else {
+            let grad = self.contiguous(grad, "gradient by head")?;
+            self.sum_groups(grad.operand(), &sum, [batch * heads, group, rows * size])?;
+            sum
+        };
+        self.cast_gradient(&sum, dtype)
     }
 
     /// `dst[o,i] = Σ_m src[o,m,i]`.

@@ -8,7 +8,7 @@ use crate::shape::Shape;
 use crate::tensor::Tensor;
 
 use super::Scores;
-use super::backend::Backend;
+use super::backend::{Backend, KeysOf};
 use super::heads::Heads;
 
 /// The memory-efficient kernel takes mask strides that are multiples of this.
@@ -33,16 +33,47 @@ impl Context {
         // Variables of transformers' function, which live until it returns.
         let k = self.repeat_kv(k, group, "keys of every head")?;
         let v = self.repeat_kv(v, group, "values of every head")?;
+        self.attention_with_mask([q, &k, &v], (mask, KeysOf::Each), scale, dropout)
+    }
+
+    /// The same over a single head of keys and values for all heads of queries, as a program passes them that does not repeat
+    /// them (Falcon): PyTorch has no fused kernel for that, and its products repeat the head.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn masked_attention_of_one_key(
+        &mut self,
+        parts: [&Tensor; 3],
+        mask: &SdpaMask,
+        scale: f32,
+    ) -> OpResult<Tensor> {
+        self.attention_with_mask(parts, (mask, KeysOf::All), scale, 0.0)
+    }
+
+    fn attention_with_mask(
+        &mut self,
+        [q, k, v]: [&Tensor; 3],
+        (mask, keys_of): (&SdpaMask, KeysOf),
+        scale: f32,
+        dropout: f64,
+    ) -> OpResult<Tensor> {
         let output = {
             // Autocast casts arguments from the last to the first.
-            let v = self.cast_to_lower(&v, "values copy")?;
-            let k = self.cast_to_lower(&k, "keys copy")?;
+            let v = self.cast_to_lower(v, "values copy")?;
+            let k = self.cast_to_lower(k, "keys copy")?;
             let q = self.cast_to_lower(q, "queries copy")?;
             let differentiates = self.differentiates(&[&q, &k, &v]);
             let parts = Heads { q, k, v };
-            let backend = self.backend_of(&parts, differentiates, true)?;
+            let backend = self.backend_of(&parts, keys_of, (differentiates, true))?;
             let bias = self.op("mask", |cx| cx.added_mask(mask, parts.q.dtype(), backend == Backend::Math))?;
-            let scores = Scores { causal: true, scale: Some(scale), bias: Some(bias), window: mask.window(), dropout };
+            let scores = Scores {
+                causal: true,
+                scale: Some(scale),
+                bias: Some(bias),
+                window: mask.window(),
+                dropout,
+                broadcasts: keys_of == KeysOf::All,
+            };
             self.attend(backend, &parts, scores)?
         };
         self.merge_heads(&output)

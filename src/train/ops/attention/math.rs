@@ -33,11 +33,11 @@ impl Context {
         parts: &Heads,
         shape: AttentionShape,
         bias: Option<Tensor>,
-        dropout: f64,
+        (dropout, broadcasts): (f64, bool),
     ) -> OpResult<Tensor> {
         let dtype = parts.q.dtype();
         if !matches!(dtype, DType::F16 | DType::Bf16) {
-            return self.attention_products(parts, (shape, bias, dropout), dtype);
+            return self.attention_products(parts, (shape, bias, dropout, broadcasts), dtype);
         }
         // 16-bit inputs are computed in f32; the copies live to the end of the op.
         let parts = Heads {
@@ -45,14 +45,15 @@ impl Context {
             k: self.widened(&parts.k, "f32 keys")?,
             v: self.widened(&parts.v, "f32 values")?,
         };
-        self.attention_products(&parts, (shape, bias, dropout), dtype)
+        self.attention_products(&parts, (shape, bias, dropout, broadcasts), dtype)
     }
 
-    /// Attention in the type of its parts; output and weights are returned in `dtype`.
+    /// Attention in the type of its parts; output and weights are returned in `dtype`. Heads of keys are repeated before the
+    /// products (`enable_gqa`), or by each product for itself if that `broadcasts`.
     fn attention_products(
         &mut self,
         parts: &Heads,
-        (shape, bias, dropout): (AttentionShape, Option<Tensor>, f64),
+        (shape, bias, dropout, broadcasts): (AttentionShape, Option<Tensor>, f64, bool),
         dtype: DType,
     ) -> OpResult<Tensor> {
         let AttentionShape { rows, scale, causal, .. } = shape;
@@ -66,14 +67,17 @@ impl Context {
             None if causal => Some(self.causal_mask(rows, computed)?),
             None => None,
         };
+        let [early, late] = if broadcasts { [1, parts.group()] } else { [parts.group(), 1] };
         let repeated = Heads {
             q: q.clone(),
-            k: self.repeat_heads(&parts.k, parts.group(), "keys of every head")?,
-            v: self.repeat_heads(&parts.v, parts.group(), "values of every head")?,
+            k: self.repeat_heads(&parts.k, early, "keys of every head")?,
+            v: self.repeat_heads(&parts.v, early, "values of every head")?,
         };
         let k = self.scaled(&repeated.k, half, "scaled keys")?;
         let scores = self.op("matmul", |cx| {
-            let (q_rows, k_rows) = (cx.by_head(&q, "queries")?, cx.by_head(&k, "keys")?);
+            let q_rows = cx.by_head(&q, "queries")?;
+            let k = cx.broadcast_heads(&k, late, "keys of every head")?;
+            let k_rows = cx.by_head(&k, "keys")?;
             let scores = cx.scores(&q_rows, &k_rows, false)?;
             Ok(scores)
         })?;
@@ -95,8 +99,11 @@ impl Context {
             self.launch(kernels::Elementwise::Cast { src: weights.operand(), dst: result.operand() })?;
             Some(result)
         };
-        let v = self.by_head(&repeated.v, "values")?;
-        let output = self.weighted(&weights, &v)?;
+        let output = {
+            let v = self.broadcast_heads(&repeated.v, late, "values of every head")?;
+            let v = self.by_head(&v, "values")?;
+            self.weighted(&weights, &v)?
+        };
         let output = if computed == dtype { output } else { self.cast(&output, dtype, "attention output")? };
         drop((q, repeated, mask, result));
         Ok(output)

@@ -2,10 +2,12 @@
 //!
 //! The arithmetic of all fused kernels is one kernel here; they differ in what is saved, copied and requested.
 
+mod alibi;
 mod backend;
 mod cache;
 mod cudnn;
 mod eager;
+mod eager_in_place;
 mod efficient;
 mod flash;
 mod grouped;
@@ -14,12 +16,13 @@ mod masked;
 mod math;
 mod sinks;
 
+pub use alibi::{BiasedAttention, CountedBias};
 pub use eager::EagerScores;
 pub use grouped::SideBySide;
 
 pub(super) use math::{evenly_spaced, matrices};
 
-use backend::{Backend, Inputs};
+use backend::{Backend, Inputs, KeysOf};
 use heads::{FusedOutput, Heads};
 
 use crate::config::AttentionKernel;
@@ -42,11 +45,13 @@ struct Scores {
     window: Option<usize>,
     /// The share of weights that dropout leaves out.
     dropout: f64,
+    /// Products repeat a single head of keys and of values for all heads of queries.
+    broadcasts: bool,
 }
 
 impl Scores {
     const fn plain(causal: bool) -> Self {
-        Self { causal, scale: None, bias: None, window: None, dropout: 0.0 }
+        Self { causal, scale: None, bias: None, window: None, dropout: 0.0, broadcasts: false }
     }
 }
 
@@ -78,7 +83,17 @@ impl Context {
         let head_size = packed / 3 / heads.max(1);
         let (keys, differentiates) = (qkv.shape().dims()[1], self.differentiates(&[qkv]));
         let (dtype, libraries) = (qkv.dtype(), self.workspaces.policy);
-        let inputs = Inputs { dtype, head_size, keys, grouped: false, masked: false, differentiates, libraries };
+        let value_size = head_size;
+        let inputs = Inputs {
+            dtype,
+            head_size,
+            value_size,
+            keys,
+            keys_of: KeysOf::Each,
+            masked: false,
+            differentiates,
+            libraries,
+        };
         let backend = self.attention_backend(inputs)?;
         let parts = self.split_heads(qkv, heads, Some(backend));
         self.attend(backend, &parts, Scores::plain(causal))
@@ -99,7 +114,8 @@ impl Context {
     /// Out of memory, a failed kernel.
     pub fn attention_over(&mut self, q: &Tensor, k: &Tensor, v: &Tensor, causal: bool) -> OpResult<Tensor> {
         let parts = Heads { q: q.detach(), k: k.detach(), v: v.detach() };
-        let backend = self.backend_of(&parts, false, false)?;
+        let keys_of = KeysOf::group(parts.group());
+        let backend = self.backend_of(&parts, keys_of, (false, false))?;
         self.attend(backend, &parts, Scores::plain(causal))
     }
 
@@ -115,12 +131,18 @@ impl Context {
     }
 
     /// The kernel for separate queries, keys and values.
-    fn backend_of(&mut self, parts: &Heads, differentiates: bool, masked: bool) -> OpResult<Backend> {
+    fn backend_of(
+        &mut self,
+        parts: &Heads,
+        keys_of: KeysOf,
+        (differentiates, masked): (bool, bool),
+    ) -> OpResult<Backend> {
         self.attention_backend(Inputs {
             dtype: parts.q.dtype(),
             head_size: parts.q.shape().last(),
+            value_size: parts.v.shape().last(),
             keys: parts.keys(),
-            grouped: parts.group() > 1,
+            keys_of,
             masked,
             differentiates,
             libraries: self.workspaces.policy,
@@ -135,19 +157,21 @@ impl Context {
 
     fn attend(&mut self, backend: Backend, parts: &Heads, scores: Scores) -> OpResult<Tensor> {
         let [batch, heads, rows, head_size] = *parts.q.shape().dims() else { return Ok(parts.q.clone()) };
-        let Scores { causal, scale, bias, window, dropout: share } = scores;
+        let Scores { causal, scale, bias, window, dropout: share, broadcasts } = scores;
         #[expect(clippy::cast_precision_loss, reason = "head sizes are small")]
         let scale = scale.unwrap_or(1.0 / (head_size as f32).sqrt());
         let group = parts.group().max(1);
         let masked = bias.is_some();
         // With matrix products, dropout is an op of its own.
         let dropout = if backend == Backend::Math { None } else { self.dropout_mask(share) };
-        let shape = AttentionShape { batch, heads, group, rows, head_size, causal, window, masked, scale, dropout };
+        let value_size = parts.v.shape().last();
+        let shape =
+            AttentionShape { batch, heads, group, rows, head_size, value_size, causal, window, masked, scale, dropout };
         match backend {
             Backend::CuDnn => self.cudnn_attention(parts, shape, bias),
             Backend::Efficient => self.efficient_attention(parts, shape, bias),
             Backend::Flash => self.flash_attention(parts, shape),
-            Backend::Math => self.math_attention(parts, shape, bias, share),
+            Backend::Math => self.math_attention(parts, shape, bias, (share, broadcasts)),
         }
     }
 
@@ -239,6 +263,12 @@ impl Context {
             [shape.rows * width, head_size, width, 1],
             0,
         )
+    }
+
+    /// A (batch, heads, rows, …) view of a contiguous (batch, rows, width) tensor, whatever the size of its heads.
+    fn heads_of_width(tensor: &Tensor, shape: AttentionShape) -> Tensor {
+        let head_size = tensor.shape().last() / shape.heads.max(1);
+        Self::by_heads(tensor, AttentionShape { head_size, ..shape }, head_size)
     }
 
     /// Runs the fused kernel, with results for a backward pass.

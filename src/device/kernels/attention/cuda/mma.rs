@@ -94,7 +94,7 @@ impl Mma {
     /// `None` if the device or the problem requires the kernels without tensor cores. Only those support dropout.
     pub fn choose(queue: &Queue<'_>, problem: &Problem<'_>) -> Option<Self> {
         let fits = queue.capability() >= 80 && problem.dtype != DType::F32 && problem.shape.dropout.is_none();
-        let variant = VARIANTS.iter().find(|variant| problem.shape.head_size <= variant.width);
+        let variant = VARIANTS.iter().find(|variant| problem.shape.widest() <= variant.width);
         variant.filter(|_| fits).map(Self)
     }
 

@@ -59,7 +59,7 @@ fn variant(queue: &Queue<'_>, problem: &Problem<'_>) -> &'static PlainVariant {
     if queue.capability() >= 80 && problem.dtype != DType::F32 {
         return widest;
     }
-    VARIANTS.iter().find(|variant| problem.shape.head_size <= variant.width).unwrap_or(widest)
+    VARIANTS.iter().find(|variant| problem.shape.widest() <= variant.width).unwrap_or(widest)
 }
 
 /// Queries and keys that are in shared memory at the same time, as in attention.cu.

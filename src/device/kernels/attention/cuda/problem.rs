@@ -31,7 +31,7 @@ impl<'a> Problem<'a> {
         let one_type = views.iter().all(|view| view.dtype == dtype);
         let known = matches!(dtype, DType::F32 | DType::F16 | DType::Bf16);
         // The kernels track the maximum of products instead of scores, so the factor must preserve their order.
-        let fits = shape.head_size <= WIDEST && shape.scale >= 0.0;
+        let fits = shape.widest() <= WIDEST && shape.scale >= 0.0;
         let counted = shape.rows.max(keys) <= i32::MAX as usize / 2;
         let whole = shape.group > 0 && shape.heads.is_multiple_of(shape.group);
         (one_type && known && fits && counted && whole).then_some(Self { shape, keys, sums, views, dtype })
@@ -44,7 +44,7 @@ impl<'a> Problem<'a> {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.all_rows() * self.keys * self.shape.head_size == 0
+        self.all_rows() * self.keys * self.shape.widest() == 0
     }
 
     pub fn heads(&self) -> usize {
@@ -63,15 +63,17 @@ impl<'a> Problem<'a> {
             let strides = [view.batch_stride, view.head_stride, view.row_stride];
             view.address.0.is_multiple_of(bytes) && strides.iter().all(|stride| stride.is_multiple_of(n))
         };
-        self.shape.head_size.is_multiple_of(n) && self.views.iter().all(of_view)
+        let sizes = [self.shape.head_size, self.shape.value_size];
+        sizes.iter().all(|size| size.is_multiple_of(n)) && self.views.iter().all(of_view)
     }
 
     /// The arguments of a kernel that copies `n` elements at once if possible; those of backward end with `delta`.
     pub fn arguments(&self, n: usize, delta: Option<Address>) -> Arguments {
         let shape = &self.shape;
         let (sums, stride) = self.sums.map_or((0, 0), |sums| (sums.address.0, sums.stride));
-        let mut fields = Vec::with_capacity(14 + 4 * self.views.len());
-        fields.extend([shape.heads, shape.group, shape.rows, self.keys, shape.head_size].map(|n| n as u64));
+        let mut fields = Vec::with_capacity(15 + 4 * self.views.len());
+        let sizes = [shape.heads, shape.group, shape.rows, self.keys, shape.head_size, shape.value_size];
+        fields.extend(sizes.map(|n| n as u64));
         // A window over all positions has no effect.
         let all = self.keys.max(shape.rows);
         let window = shape.window.filter(|_| shape.causal).map_or(all, |window| window.min(all));
