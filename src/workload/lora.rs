@@ -568,10 +568,9 @@ mod tests {
         assert_eq!(Targets::default().to_string(), "q_proj,v_proj");
         let all = Target::ALL.map(Target::word).join(", ");
         assert_eq!(all.parse::<Targets>().unwrap().to_string(), "all-linear");
-        assert_eq!(
-            "q_proj,lm_head".parse::<Targets>().unwrap_err(),
-            "LoRA has no target 'lm_head'; use all-linear, or some of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, qkv_proj, gate_up_proj, shared_expert_gate, c_fc, c_proj, query_key_value, dense, dense_h_to_4h, dense_4h_to_h, c_attn, fc1, fc2, out_proj, input_linear, output_linear, merging_layer, linear_1, linear_2"
-        );
+        let refused = "q_proj,lm_head".parse::<Targets>().unwrap_err();
+        assert_eq!(refused, format!("LoRA has no target 'lm_head'; use all-linear, or some of {all}"));
+        assert!(all.starts_with("q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, "), "{all}");
         assert!("".parse::<Targets>().is_err());
     }
 
