@@ -41,6 +41,8 @@ const UNSEEN: u64 = 3 * FINE;
 const STAIR: u64 = 2;
 /// The cost of each eighth by which a top is raised.
 const RAISED: u64 = 2;
+/// By which share more it costs to hide the lowest end of a part that goes on in the rows above.
+const BEYOND: u64 = 4;
 /// The cost of each eighth by which a part of constant height is drawn higher or lower than its neighbours.
 const CONSTANT: u64 = 2;
 /// How far the top of a column may move to keep a part constant.
@@ -347,7 +349,9 @@ impl RowParts<'_> {
             }
             (false, false) if heights.is_constant(part.ink) => part.hidden().map(|cost| CONSTANT * cost),
             // The part is much higher in the rows above and is seen there, so everything below it would look too high.
-            (false, false) if place > high && heights.are_beyond(*part) => part.hidden().map(|cost| RAISED * cost),
+            (false, false) if place > high && heights.are_beyond(*part) => {
+                part.hidden().map(|cost| cost + cost / BEYOND)
+            }
             (_, false) => part.hidden(),
         });
         Some(CellChoice { cell, cost: costs.sum::<Option<u64>>()? })
