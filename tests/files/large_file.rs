@@ -65,8 +65,9 @@ fn a_long_snapshot_is_read_as_it_was_written() {
     assert!(snapshot.device_trace(0).iter().all(|entry| snapshot.stacks.depth(entry.stack) == 70));
     assert_eq!(snapshot.device_trace(0).len() as u64, entries);
     assert!(bytes > 300 * entries, "{bytes} bytes");
-    // Stacks that were stored once for each entry would take as much again.
-    assert!(held < (6 << 20) + 120 * entries, "{held} bytes for {entries} entries");
+    // Stacks that were stored once for each entry would take as much again: 4 MiB, more than what buffers and the pages of
+    // other threads differ by from run to run.
+    assert!(held < (7 << 20) + 120 * entries, "{held} bytes for {entries} entries");
 }
 
 #[test]
