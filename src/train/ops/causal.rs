@@ -72,15 +72,7 @@ impl Context {
                 None => cx.activation(shape, DType::F32, "mask of ones")?,
             };
             let number = |what| cx.temporary(shape, mask.dtype(), what);
-            let counted = number("tokens so far")?;
-            // CUB sums one row, a kernel of PyTorch's several.
-            if samples == 1 {
-                let bytes = match mask.dtype() {
-                    DType::I64 => scan_storage(rows.div_ceil(SCAN_TILE)),
-                    _ => float_scan_storage(rows),
-                };
-                drop(cx.scratch(bytes, "scan storage")?);
-            }
+            let counted = cx.tokens_so_far(&mask)?;
             let of_tokens = number("tokens so far of tokens")?;
             let from_0 = number("positions as floats")?;
             drop(of_tokens);
@@ -96,6 +88,24 @@ impl Context {
             cx.write_positions(&positions, 0)?;
             Ok(CountedPositions { positions, mask })
         })
+    }
+
+    /// `mask.cumsum(-1)` of a mask (samples, rows), in its dtype.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub(super) fn tokens_so_far(&self, mask: &Tensor) -> OpResult<Tensor> {
+        let counted = self.temporary(mask.shape(), mask.dtype(), "tokens so far")?;
+        // CUB sums one row, a kernel of PyTorch's several.
+        let rows = mask.shape().last();
+        if mask.numel() == rows {
+            let bytes = match mask.dtype() {
+                DType::I64 => scan_storage(rows.div_ceil(SCAN_TILE)),
+                _ => float_scan_storage(rows),
+            };
+            drop(self.scratch(bytes, "scan storage")?);
+        }
+        Ok(counted)
     }
 
     /// The same positions plus `before`: for a table with that many other rows in front.

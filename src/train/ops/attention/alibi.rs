@@ -2,7 +2,6 @@
 
 use crate::context::Context;
 use crate::error::OpResult;
-use crate::ops::embedding::{SCAN_TILE, float_scan_storage, scan_storage};
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
@@ -71,15 +70,7 @@ impl Context {
                 (all, Some(base))
             };
             let number = |what| cx.temporary(mask.shape(), mask.dtype(), what);
-            let counted = number("tokens so far")?;
-            // CUB sums one row, a kernel of PyTorch's several.
-            if samples == 1 {
-                let bytes = match mask.dtype() {
-                    DType::I64 => scan_storage(rows.div_ceil(SCAN_TILE)),
-                    _ => float_scan_storage(rows),
-                };
-                drop(cx.scratch(bytes, "scan storage")?);
-            }
+            let counted = cx.tokens_so_far(&mask)?;
             let from_0 = number("tokens before")?;
             drop(counted);
             let of_tokens = number("positions of tokens")?;
