@@ -1,7 +1,6 @@
 //! How wanted switches come into force between two steps.
 
 use super::{LabSpec, Setup, switches};
-use vramlab_allocator::units::Bytes;
 use vramlab_device::DeviceError;
 use vramlab_model::EventKind;
 use vramlab_train::{Config, TrainError, Trainer};
@@ -46,15 +45,8 @@ pub(super) fn flip_with(
         setup.alloc_conf = present.alloc_conf.clone();
     }
     note(trainer, present, &setup);
-    let told = |text: String| trainer.memory().emit(EventKind::Notice { text: text.into() });
-    let held = trainer.memory().reserved();
-    if setup.alloc_conf != present.alloc_conf && held > Bytes::ZERO {
-        told(format!(
-            "the settings hold for what is allocated from now on: {held} stay as they are until empty_cache returns what it can"
-        ));
-    }
     if setup.limit != present.limit {
-        // The news of the flip mentions if more is held than the limit.
+        // The news of a flip mentions what is still held, and if that is more than the limit.
         trainer.set_limit(setup.limit.map(|limit| limit.of(trainer.device_info().memory)));
     }
     if setup.config != present.config
