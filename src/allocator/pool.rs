@@ -43,6 +43,11 @@ impl Whereabouts {
     /// The most keys that are kept.
     const MOST: usize = 4096;
 
+    /// Keys that take no time to put in order, so that not even the streams of free blocks are counted.
+    const FEW: usize = 32;
+    /// How many free blocks are listed in the time that it takes to put one key in order, at least.
+    const SORTED: usize = 4;
+
     /// Notes one more block.
     fn add(&mut self, key: FreeKey) {
         if let Self::Among(keys) = self {
@@ -55,7 +60,11 @@ impl Whereabouts {
 
     /// A list of free blocks, in order, that includes all of the kind and maybe others.
     fn look(&self, free: &FreeSet) -> Vec<BlockId> {
-        let Self::Among(keys) = self else { return free.ids().collect() };
+        // Many keys take longer to put in order than all free blocks take to list.
+        let keys = match self {
+            Self::Among(keys) if keys.len() <= Self::FEW || keys.len() * Self::SORTED <= free.len() => keys,
+            _ => return free.ids().collect(),
+        };
         let mut keys = keys.clone();
         keys.sort_unstable();
         keys.dedup();
