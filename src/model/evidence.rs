@@ -253,9 +253,10 @@ impl fmt::Display for Evidence {
         match self {
             Self::OutOfMemory { requested, name, segment, limit, device_free, reserved, allocated, free } => {
                 // PyTorch's message names the segment's size.
-                match segment > requested {
-                    true => write!(f, "out of memory: {segment} asked (a segment for {requested})")?,
-                    false => write!(f, "out of memory: {requested} asked")?,
+                let (tensor, asked) = (requested.to_string(), segment.max(requested).to_string());
+                write!(f, "out of memory: {asked} asked")?;
+                if tensor != asked {
+                    write!(f, " (a tensor of {tensor})")?;
                 }
                 if !name.is_empty() {
                     write!(f, " for {name}")?;

@@ -284,7 +284,7 @@ fn asked(view: &View, autopsy: &Autopsy) -> String {
     // PyTorch's message names the segment's size; if more is known, it comes with the missing bytes.
     let (segment, requested) = (bytes(request.segment), bytes(request.requested));
     match unknown && segment != requested {
-        true => text.push_str(&format!("{segment} asked (a segment for {requested})")),
+        true => text.push_str(&format!("{segment} asked (a tensor of {requested})")),
         false => text.push_str(&format!("{requested} asked")),
     }
     if !name.is_empty() {
@@ -307,7 +307,7 @@ fn asked(view: &View, autopsy: &Autopsy) -> String {
         };
         text.push_str(&format!(", {} missing", bytes(autopsy.short)));
         let over = limit.map_or(Bytes::ZERO, |limit| autopsy.ledger.reserved().saturating_sub(limit));
-        let segment = match request.segment == request.rounded {
+        let segment = match request.segment == request.rounded || segment == requested {
             true => String::new(),
             false => format!("a segment of {}, ", bytes(request.segment)),
         };

@@ -111,7 +111,7 @@ fn first(subject: &ReportSubject<'_>, failure: &Arc<Autopsy>) -> String {
     let (segment, requested) = (request.segment.to_string(), request.requested.to_string());
     said += &match request.segment == request.rounded || segment == requested {
         true => format!(" Asked: {}{name}.", request.segment),
-        false => format!(" Asked: {} (a segment for {}{name}).", request.segment, request.requested),
+        false => format!(" Asked: {} (a tensor of {}){name}.", request.segment, request.requested),
     };
     let upto = if subject.run.facts.unknown_limit.is_some() && failure.limit.is_none() { "up to " } else { "" };
     said += &format!(" Missing: {upto}{}.", missing(subject, failure));

@@ -49,8 +49,10 @@ const CONSTANT: u64 = 2;
 const MOVED: u64 = 3 * FINE;
 /// The cost per column that is acceptable to show a part of even height in all columns or in none, instead of in some.
 const UNEVEN: u64 = 4 * FINE;
-/// The cost per column that is acceptable to show a thin part as in the other columns of its row.
+/// The cost per column that is acceptable to show a part, where it is thin, as in the other columns of its row.
 const SPARED: u64 = 3 * FINE;
+/// The same for a part that is higher than half a row in other columns.
+const SPARED_ABOVE: u64 = 5 * FINE / 2;
 /// A part that has this many times its share elsewhere can do without this row.
 const TALL: u64 = 6;
 /// The shortest run of columns in which a part may be shown, or hidden, unlike on both sides of the run.
@@ -272,6 +274,11 @@ impl RowParts<'_> {
         self.parts.iter().any(|held| held.ink == ink)
     }
 
+    /// The full height of a part of this row.
+    fn height_of(&self, ink: Ink) -> u64 {
+        self.parts.iter().filter(|part| part.ink == ink).map(|part| part.whole).max().unwrap_or(0)
+    }
+
     /// The only cell of a row with at most two parts.
     fn only_cell(&self) -> StackCell {
         self.cell(0, self.parts.len().saturating_sub(1))
@@ -427,14 +434,22 @@ pub(super) fn row_cells(columns: &[RowParts<'_>]) -> Vec<StackCell> {
             (chosen, cost) = alike;
         }
     }
-    for ink in heights.thin() {
+    for (ink, most) in heights.above_floor() {
         let holding = columns.iter().zip(&chosen).filter(|(parts, _)| parts.holds(ink));
         let (seen, unseen): (Vec<_>, Vec<_>) = holding.partition(|(_, cell)| cell.shows(ink));
-        if unseen.is_empty() || unseen.len() > 2 * seen.len() {
+        let are_thin = unseen.iter().all(|(parts, _)| parts.height_of(ink) <= CELL / 2);
+        if unseen.is_empty() || !are_thin || unseen.len() > 2 * seen.len() {
             continue;
         }
+        let spared = if most <= CELL / 2 { SPARED } else { SPARED_ABOVE };
+        let most = cost + spared * unseen.len() as u64;
+        let floors = |cells: &[StackCell]| {
+            let shown = columns.iter().zip(cells).filter(|(parts, cell)| parts.at_floor && heights.is_floor(**cell));
+            shown.count()
+        };
         let everywhere = cheapest(columns, &heights, Some((ink, true)));
-        if let Some(everywhere) = everywhere.filter(|(_, all)| *all <= cost + SPARED * unseen.len() as u64) {
+        let everywhere = everywhere.filter(|(cells, cost)| *cost <= most && floors(cells) >= floors(&chosen));
+        if let Some(everywhere) = everywhere {
             (chosen, cost) = everywhere;
         }
     }
@@ -485,10 +500,14 @@ impl Heights {
         self.of.iter().filter(is_thin).filter(|part| self.is_even(part)).map(|(ink, ..)| *ink)
     }
 
-    /// Parts that are thin in all columns.
-    fn thin(&self) -> impl Iterator<Item = Ink> {
-        let is_thin = |&&(ink, _, most): &&(Ink, u64, u64)| self.floor != Some(ink) && most <= CELL / 2;
-        self.of.iter().filter(is_thin).map(|(ink, ..)| *ink)
+    /// All parts but the floor, and the height of each where it is highest.
+    fn above_floor(&self) -> impl Iterator<Item = (Ink, u64)> {
+        self.of.iter().map(|(ink, _, most)| (*ink, *most)).filter(|(ink, _)| self.floor != Some(*ink))
+    }
+
+    /// True if the cell shows the floor.
+    fn is_floor(&self, cell: StackCell) -> bool {
+        self.floor.is_some_and(|floor| cell.shows(floor))
     }
 
     /// True if heights differ by at most a quarter, or by half for a thin floor, which may include gradients.

@@ -356,7 +356,7 @@ fn out_of_memory_is_explained_by_what_caused_it() {
     };
     let ledger = Ledger { live: Bytes::mib(300), stranded: Bytes::mib(90), pending: Bytes::mib(1), ..full.ledger };
     let fragmented = Autopsy { request: Arc::new(request), ledger, limit: None, ..full.clone() };
-    insta::assert_snapshot!(told(&fragmented), @"Danger: out of memory: 50.00 MiB asked (a segment for 48.00 MiB); the device has 12.00 MiB left, 391.00 MiB are reserved, 300.00 MiB of them allocated; 90.00 MiB are free, but in pieces that can't serve it. []");
+    insta::assert_snapshot!(told(&fragmented), @"Danger: out of memory: 50.00 MiB asked (a tensor of 48.00 MiB); the device has 12.00 MiB left, 391.00 MiB are reserved, 300.00 MiB of them allocated; 90.00 MiB are free, but in pieces that can't serve it. []");
     let request = FailedRequest { name: NameId::NONE, ..(*full.request).clone() };
     let refused = Autopsy { request: Arc::new(request), limit: None, ..full.clone() };
     let words =

@@ -66,7 +66,7 @@ pub(super) const WORDS: &[GlossaryEntry] = &[
         also: &["more", "thin", "joined"],
         panels: &[StepCurve, Stacked],
         figure: None,
-        meaning: "in place of ■: too thin to be seen at this moment. Thin parts that lie on each other are one band, `optim+params` or `2 more`.",
+        meaning: "in place of ■: too thin to be drawn. Thin parts that lie on each other are one band, `params+optim` or `2 more`.",
     },
     GlossaryEntry {
         word: "cursor",

@@ -245,11 +245,18 @@ impl HistoryLegend {
         Self { entries, unit: named, scale }
     }
 
-    /// How many rows it takes above a chart in `area`: none if the title has room for it, or if there are too few rows.
+    /// How many rows it takes above a chart in `area`: none if the title has room for it. In few rows the last entries
+    /// are left out, unless the title has room for the first.
     fn rows(&self, area: Rect, inner: Rect) -> u16 {
-        let cells: usize = self.entries.iter().flatten().map(Span::width).sum();
-        let rows = u16::try_from(self.entries.len()).unwrap_or(u16::MAX);
-        if cells > Self::room(area) && inner.height >= rows + LEAST { rows } else { 0 }
+        let cells = |entries: &[Vec<Span<'_>>]| entries.iter().flatten().map(Span::width).sum::<usize>();
+        let all = u16::try_from(self.entries.len()).unwrap_or(u16::MAX);
+        let most = inner.height.saturating_sub(LEAST);
+        let first = &self.entries[..self.entries.len().min(1)];
+        if cells(&self.entries) <= Self::room(area) || most < all && cells(first) <= Self::room(area) {
+            0
+        } else {
+            all.min(most)
+        }
     }
 
     fn room(area: Rect) -> usize {

@@ -165,11 +165,6 @@ fn legend(
     let peak = profile.peak()?;
     let unit = unit(stage, peak.allocated);
     let here = stopped_below(stage, peak);
-    let told = |width: u16| match here {
-        Some(_) => column(stage, profile, width).map(usize::from),
-        None => profile.in_columns(width).position(|sample| sample.position == peak.position),
-    };
-    let areas = areas.map(|areas| (areas, told(areas.width())));
     Some(StepLegend::of((profile, peak), earlier, here, unit, areas, area.height, stage.theme))
 }
 

@@ -15,18 +15,29 @@ use crate::units::Bytes;
 
 /// From this width on a title has room for all colours with their figures.
 const ROOMY: u16 = 100;
-/// From this many rows of the curve on, the legend has a row, and from the second number on two rows.
-const ROWS: [u16; 2] = [6, 13];
+/// The room that the other words of a title take.
+const WORDS: usize = 30;
+/// From this many rows of the curve on, the legend has a row, and from the next numbers on two and three rows.
+const ROWS: [u16; 3] = [6, 13, 18];
 /// The same for titles below this width, which don't even have room for the names.
-const NARROW: (u16, [u16; 2]) = (64, [6, 7]);
+const NARROW: (u16, [u16; 3]) = (64, [6, 7, 10]);
 
 /// Categories that are drawn as one.
 struct Band {
     ink: Ink,
-    /// Their names, with their bytes, and the most bytes of each in the step.
-    parts: Vec<(&'static str, Bytes, Bytes)>,
-    /// True if they are visible at the moment told.
+    parts: Vec<Part>,
+    /// True if any column shows them.
     is_drawn: bool,
+}
+
+/// One of the categories of a band.
+struct Part {
+    name: &'static str,
+    /// Where it lies in the stack: 0 is the lowest.
+    place: usize,
+    /// Its bytes at the moment told, and the most in the step.
+    bytes: Bytes,
+    most: Bytes,
 }
 
 /// The colours of a curve, the one that ever has most bytes first.
@@ -37,23 +48,24 @@ pub(super) struct StepLegend {
 
 impl StepLegend {
     /// The legend of a step that peaks at `peak`. Figures are those of the moment `here`, if the user has stopped
-    /// there. `areas` come with the column of the moment told.
+    /// there.
     pub fn of(
         (profile, peak): (&Profile, &Sample),
         earlier: Option<&Earlier>,
         here: Option<&View>,
         unit: ByteUnit,
-        areas: Option<(&Areas, Option<usize>)>,
+        areas: Option<&Areas>,
         rows: u16,
         theme: &Theme,
     ) -> Self {
         let band = |ink| Band { ink, parts: Vec::new(), is_drawn: true };
         let mut bands: Vec<Band> = Vec::new();
         if let Some(earlier) = earlier {
-            let parts = vec![(earlier::LABEL, earlier.bytes(), earlier.bytes())];
+            let (bytes, most) = (earlier.bytes(), earlier.bytes());
+            let parts = vec![Part { name: earlier::LABEL, place: 0, bytes, most }];
             bands.push(Band { parts, ..band(earlier.ink) });
         }
-        let drawn_as = |ink: Ink| areas.map_or(Some(ink), |(areas, _)| areas.drawn_as(ink));
+        let drawn_as = |ink: Ink| areas.map_or(Some(ink), |areas| areas.drawn_as(ink));
         let is_joint = |category| {
             let own = legend::ink(category, theme);
             drawn_as(own).is_some_and(|drawn| drawn != own)
@@ -80,13 +92,18 @@ impl StepLegend {
             if place == bands.len() {
                 bands.push(band(drawn));
             }
-            let parts = &mut bands[place].parts;
-            // The category whose colour they have comes first, otherwise the one that has most.
-            parts.insert(if own == drawn { 0 } else { parts.len() }, (legend::short_label(category), bytes, highest));
+            let part = Part {
+                name: legend::short_label(category),
+                place: Category::STACKED.iter().position(|stacked| *stacked == category).unwrap_or_default(),
+                bytes,
+                most: highest,
+            };
+            bands[place].parts.push(part);
         }
         for band in &mut bands {
-            let column = areas.and_then(|(areas, column)| Some((areas, column?)));
-            band.is_drawn = band.bytes() == Bytes::ZERO || column.is_none_or(|(areas, x)| areas.shows(band.ink, x));
+            // From the bottom up, so that a band has the same name everywhere.
+            band.parts.sort_by_key(|part| part.place);
+            band.is_drawn = areas.is_none_or(|areas| areas.shows(band.ink));
         }
         Self { bands, unit }
     }
@@ -96,16 +113,19 @@ impl StepLegend {
         u16::from(area.width < ROOMY && rows >= Self::rows_for(area)[0])
     }
 
-    /// How many rows it takes, given its content.
+    /// How many rows it takes: the fewest in which all names have their figures, if the curve has room for them.
     pub fn rows(&self, area: Rect, inner: Rect, rows: u16, theme: &Theme) -> u16 {
-        let least = Self::least_rows(area, rows);
-        let cells: usize = self.entries(theme).map(|entry| width(&entry) + 2).sum();
-        let is_full = cells > usize::from(Self::place(inner, 1).width) + 2;
-        least + u16::from(least > 0 && rows >= Self::rows_for(area)[1] && is_full)
+        let most = Self::rows_for(area).into_iter().take_while(|from| rows >= *from).count() as u16;
+        let entries: Vec<_> = self.entries(theme).collect();
+        let cells: usize = entries.iter().map(|entry| width(entry) + 1).sum();
+        if area.width >= ROOMY && cells + WORDS <= usize::from(area.width) {
+            return 0;
+        }
+        (1..most).find(|count| pane::flows(&entries, Self::place(inner, *count))).unwrap_or(most)
     }
 
-    /// From how many rows of a curve on the legend has one row, and two.
-    const fn rows_for(area: Rect) -> [u16; 2] {
+    /// From how many rows of a curve on the legend has one row, two, and three.
+    const fn rows_for(area: Rect) -> [u16; 3] {
         if area.width < NARROW.0 { NARROW.1 } else { ROWS }
     }
 
@@ -184,8 +204,8 @@ impl StepLegend {
             return Some(span(theme, Token::Text, format!(" {}", self.unit.or_smaller(bytes))));
         }
         // The category is visible elsewhere in the curve.
-        let [(.., most)] = band.parts[..] else { return None };
-        Some(span(theme, Token::Dim, format!(" ≤{}", self.unit.or_smaller(most))))
+        let [part] = &band.parts[..] else { return None };
+        Some(span(theme, Token::Dim, format!(" ≤{}", self.unit.or_smaller(part.most))))
     }
 
     fn place(inner: Rect, rows: u16) -> Rect {
@@ -197,12 +217,12 @@ impl StepLegend {
 impl Band {
     /// Its bytes at the moment told.
     fn bytes(&self) -> Bytes {
-        Bytes(self.parts.iter().map(|(_, bytes, _)| bytes.get()).sum())
+        Bytes(self.parts.iter().map(|part| part.bytes.get()).sum())
     }
 
-    /// Its mark and its names; a dot if it is too thin to be visible at the moment told.
+    /// Its mark and its names; an empty mark if no column shows it.
     fn name(&self, theme: &Theme) -> Vec<Span<'static>> {
-        let labels: Vec<&str> = self.parts.iter().map(|(label, ..)| *label).collect();
+        let labels: Vec<&str> = self.parts.iter().map(|part| part.name).collect();
         let mark = if self.is_drawn { legend::mark(self.ink, theme) } else { legend::unseen(self.ink, theme) };
         vec![mark, span(theme, Token::Dim, format!(" {}", labels.join("+")))]
     }
