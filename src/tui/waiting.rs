@@ -109,7 +109,9 @@ pub(crate) fn render(stage: &Stage<'_>, awaited: &AwaitedProgram, elapsed: Durat
     let height = u16::try_from(rows.len()).unwrap_or(u16::MAX).saturating_add(2).min(most);
     let outer = Rect { height, ..area };
     let mut left = Rect { y: outer.bottom(), height: area.height - height, ..area };
-    if follows {
+    // What will come says more than an empty frame.
+    let empty = awaited.printed.is_empty() && !ended && left.height >= TO_COME_ROWS;
+    if follows && !(empty && left.height < LEAST_TAIL + TO_COME_ROWS) {
         // As high as the output, if the list of screens fits below.
         let wanted = u16::try_from(awaited.printed.len()).unwrap_or(u16::MAX).saturating_add(2).max(LEAST_TAIL - 1);
         let below = if ended { 0 } else { TO_COME_ROWS };

@@ -113,7 +113,7 @@ fn settings() -> Vec<(String, String)> {
         ("expandable_segments:True", "segments grow page by page"),
         ("max_split_size_mb:128", "blocks over 128 MiB are never split"),
         ("roundup_power2_divisions:4", "rounds sizes to quarters of a power of two"),
-        ("expandable_segments:True,garbage_collection_threshold:0.8", "and frees unused segments at 80 % of the limit"),
+        ("garbage_collection_threshold:0.8", "frees early, from 80 % of the limit on"),
     ];
     offers.map(|(value, words)| (value.to_owned(), words.to_owned())).into()
 }
