@@ -117,10 +117,10 @@ pub struct SpecArgs {
     /// Number of the model's position embeddings [default: as --seq].
     #[arg(long, value_name = "N", help_heading = "Sizes")]
     pub context: Option<Extent>,
-    /// Type of the weights of Llama and its kin [default: what their config says, else fp32].
+    /// Type of the weights of Llama-like models [default: what their config says, else fp32].
     #[arg(long, value_enum, value_name = "TYPE", help_heading = "Sizes")]
     pub weights: Option<WeightsArg>,
-    /// Train adapters of this rank beside the frozen weights of Llama and its kin, as peft does (LoRA).
+    /// Train adapters of this rank beside the frozen weights of Llama-like models, as peft does (LoRA).
     #[arg(long, value_name = "RANK", help_heading = "LoRA")]
     pub lora: Option<Extent>,
     /// The layers that get an adapter: all-linear, or some of q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj
@@ -263,13 +263,13 @@ impl SpecArgs {
         };
         if let Some(weights) = self.weights {
             let config = entry.config.as_mut().ok_or_else(|| {
-                usage(format!("the weights of {} are always fp32; --weights is for Llama and its kin", entry.name))
+                usage(format!("the weights of {} are always fp32; --weights is for Llama-like models", entry.name))
             })?;
             config.dtype = Some(weights.dtype().label().to_owned());
         }
         if let Some(rank) = self.lora {
             if entry.config.is_none() {
-                return Err(usage(format!("{} has no layers for LoRA; --lora is for Llama and its kin", entry.name)));
+                return Err(usage(format!("{} has no layers for LoRA; --lora is for Llama-like models", entry.name)));
             }
             let targets = self.lora_targets.unwrap_or_default();
             let dropout = self.lora_dropout.unwrap_or_default();
@@ -323,7 +323,7 @@ impl SpecArgs {
         config.data = data.path();
         config.attention_mask |= !self.switches.is_given("attention-mask") && entry.passes_attention_mask(&data);
         if config.float8 != Float8Recipe::Off && !(entry.model == Architecture::Llama && entry.lora.is_none()) {
-            return Err(usage("--fp8 converts the linear layers of Llama and its kin, without adapters; leave it out"));
+            return Err(usage("--fp8 converts the linear layers of Llama-like models, without adapters; leave it out"));
         }
         config.hyper.adam_lr = entry.learning_rate.adam.unwrap_or(config.hyper.adam_lr);
         config.hyper.sgd_lr = entry.learning_rate.sgd.unwrap_or(config.hyper.sgd_lr);

@@ -22,11 +22,11 @@ struct Hyper {
     /// [default: no clipping].
     #[arg(long, value_name = "NORM", value_parser = parse_norm)]
     clip: Option<f64>,
-    /// Call Llama and its kin with use_cache=True: keys and values of every layer are copied, and the copies live as long as
+    /// Call Llama-like models with use_cache=True: keys and values of every layer are copied, and the copies live as long as
     /// the model's output. Checkpointing leaves no cache.
     #[arg(long)]
     use_cache: bool,
-    /// Run the MLPs of Llama and its kin on one tile of positions after the other, in backward too, as DeepSpeed's TiledMLP does.
+    /// Run the MLPs of Llama-like models on one tile of positions after the other, in backward too, as DeepSpeed's TiledMLP does.
     /// The number of tiles is the length divided by the model's width.
     #[arg(long)]
     tiled_mlp: bool,

@@ -33,7 +33,7 @@ pub enum Architecture {
     Gpt,
     /// The layers that the file lists.
     Layers,
-    /// Llama or one of its kin, as the table `[config]` describes it.
+    /// A Llama-like model, as the table `[config]` describes it.
     Llama,
     /// Linear layers with ReLU that classify vectors.
     Mlp,

@@ -57,8 +57,8 @@ fn where_there_is_no_fp8_a_sentence_says_so() {
             2,
             "layers in 8 bits are not recorded with tp; leave --fp8 out",
         ),
-        (format!("{run} sim:h200 --fp8 --lora 8"), 2, "of Llama and its kin, without adapters; leave it out"),
-        ("run gpt2 --steps 1 --device sim:h200 --fp8".to_owned(), 2, "of Llama and its kin, without adapters"),
+        (format!("{run} sim:h200 --fp8 --lora 8"), 2, "of Llama-like models, without adapters; leave it out"),
+        ("run gpt2 --steps 1 --device sim:h200 --fp8".to_owned(), 2, "of Llama-like models, without adapters"),
     ] {
         let output = vramlab(&arguments);
         let told = String::from_utf8_lossy(&output.stderr);

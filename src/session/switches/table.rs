@@ -320,11 +320,11 @@ pub(super) const TABLE: &[SwitchEntry] = &[
         back: None,
         label: "loss head",
         group: Memory,
-        help: "loss of Llama and its kin: how many logits are there at once",
+        help: "loss of Llama-like models: how many logits are there at once",
         brief: "loss: how many logits are there at once",
         teaches: "Logits over a large vocabulary are cast to f32 and shifted; a loss fused with its head never has them all.",
         value: one_of!(LOSS_HEADS of loss_head, ["labels", "labels-copied", "shifted", "chunked", "fused", "fused-f32"]),
-        idle: |scene| if scene.causal { trained(scene) } else { Some("only Llama and its kin have this loss") },
+        idle: |scene| if scene.causal { trained(scene) } else { Some("only Llama-like models have this loss") },
     },
     SwitchEntry {
         word: "drop-output",
@@ -363,7 +363,7 @@ pub(super) const TABLE: &[SwitchEntry] = &[
             get: |config| usize::from(config.attention_mask),
             set: |config, choice| config.attention_mask = choice == 1,
         },
-        idle: |scene| if scene.causal { trained(scene) } else { Some("only Llama and its kin take one here") },
+        idle: |scene| if scene.causal { trained(scene) } else { Some("only Llama-like models take one here") },
     },
     SwitchEntry {
         word: "fp8",
@@ -377,7 +377,7 @@ pub(super) const TABLE: &[SwitchEntry] = &[
         value: one_of!(FLOAT8 of float8, ["off", "tensorwise", "rowwise"], alone Some("tensorwise")),
         idle: |scene| match scene.float8 {
             true => trained(scene),
-            false => Some("only Llama and its kin have it here, and no adapters"),
+            false => Some("only Llama-like models have it here, and no adapters"),
         },
     },
     SwitchEntry {
