@@ -130,14 +130,14 @@ impl Stack {
             letters.push(if short == Ink::NOTHING { most_in(row, &mut spans.iter()) } else { short });
         }
         // A part of at least half a row (a third, if it is the lowest) without a cell gets the cell in which it has
-        // most bytes, unless that is the only cell of another part.
+        // most bytes. Only the lowest gets the only cell of another part: it would have gaps.
         let is_high =
             |place: usize, span: &(u128, u128, Ink)| if place == 0 { 3 } else { 2 } * (span.1 - span.0) >= of_row;
-        for (_, span) in spans.iter().enumerate().filter(|(place, span)| is_high(*place, span)) {
+        for (place, span) in spans.iter().enumerate().filter(|(place, span)| is_high(*place, span)) {
             let best = (0..filled).max_by_key(|row| inside(span, *row));
             let count = |ink: Ink| letters.iter().filter(|letter| **letter == ink).count();
-            if let Some(row) =
-                best.filter(|row| inside(span, *row) > 0 && count(span.2) == 0 && count(letters[*row]) > 1)
+            if let Some(row) = best
+                .filter(|row| inside(span, *row) > 0 && count(span.2) == 0 && (place == 0 || count(letters[*row]) > 1))
             {
                 letters[row] = span.2;
             }
