@@ -510,9 +510,9 @@ impl Heights {
         self.floor.is_some_and(|floor| cell.shows(floor))
     }
 
-    /// True if heights differ by at most a quarter, or by half for a thin floor, which may include gradients.
+    /// True if heights differ by at most a quarter, or by half for a floor of at most a row, which may include gradients.
     fn is_even(&self, &(ink, least, most): &(Ink, u64, u64)) -> bool {
-        let is_floor = self.floor == Some(ink) && most <= CELL / 2;
+        let is_floor = self.floor == Some(ink) && most <= CELL;
         most - least <= if is_floor { most / 2 } else { most / 4 }
     }
 

@@ -259,7 +259,8 @@ fn title(
     if cells(&title) + names > all && stage.picture.pinned.is_none() {
         title.retain(|span| !span.content.starts_with(AS));
     }
-    if cells(&title) + names > all && area.width < WIDE && !window {
+    let figures = legend.map_or(0, |legend| legend.whole(theme));
+    if cells(&title) + figures > all && area.width < WIDE && !window {
         title[0] = span(theme, Token::Title, "step");
     }
     let room = all.saturating_sub(cells(&title));

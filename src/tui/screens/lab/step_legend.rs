@@ -190,6 +190,11 @@ impl StepLegend {
         self.bands.iter().map(|band| 1 + width(&band.name(theme))).sum()
     }
 
+    /// The width of all names and figures in a title.
+    pub fn whole(&self, theme: &Theme) -> usize {
+        self.entries(theme).map(|entry| 1 + width(&entry)).sum()
+    }
+
     fn entries(&self, theme: &Theme) -> impl Iterator<Item = Vec<Span<'static>>> {
         self.bands.iter().map(|band| {
             let mut entry = band.name(theme);
