@@ -241,7 +241,7 @@ pub fn pinned(picture: Picture, wanted: u64) -> Picture {
     let study = studied(picture.clone(), wanted).study;
     let peak = lab.last_peak().unwrap();
     let step = lab.view().profiles.last.unwrap();
-    let view = marked_at(&events, peak, Moment::Cursor, None).view;
+    let view = marked_at(events, peak, Moment::Cursor, None).view;
     Picture { pinned: Some(Arc::new(PinnedStep { view, step, study })), ..picture }
 }
 
