@@ -1,7 +1,7 @@
 //! Pictures of a lab for tests of the screen: deterministic, computed by the real model from a synthetic run.
 #![allow(dead_code, missing_docs, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use vramlab::model::{
     About, Activity, AlikeRanks, DeviceKind, DriverMemory, Event, EventKind, GpuProcess, Grouping, History, Items, Lab,
@@ -88,9 +88,10 @@ pub fn told(kind: DeviceKind, events: Vec<Event>) -> Vec<Event> {
     all
 }
 
-/// The whole synthetic run on a device of this kind.
-pub fn run_on(kind: DeviceKind) -> Vec<Event> {
-    told(kind, synthetic::training_run())
+/// The whole synthetic run on a device of this kind. Told once for each kind, because every picture begins with it.
+pub fn run_on(kind: DeviceKind) -> &'static [Event] {
+    static RUNS: [OnceLock<Vec<Event>>; 4] = [const { OnceLock::new() }; 4];
+    RUNS[kind as usize].get_or_init(|| told(kind, synthetic::training_run()))
 }
 
 /// The picture of a running lab with the view `view`.
@@ -124,8 +125,8 @@ pub fn edited(mut picture: Picture, edit: impl FnOnce(&mut View)) -> Picture {
 fn lab_until(kind: DeviceKind, mut stop: impl FnMut(&Event) -> bool) -> Lab {
     let mut lab = Lab::new();
     for event in run_on(kind) {
-        lab.apply(&event);
-        if stop(&event) {
+        lab.apply(event);
+        if stop(event) {
             break;
         }
     }
@@ -181,7 +182,7 @@ pub fn marked_at(events: &[Event], position: u64, moment: Moment, step: Option<A
 }
 
 pub fn running() -> Picture {
-    going_on(&mut lab_until(DeviceKind::Processor, mid_forward(22)), &run_on(DeviceKind::Processor))
+    going_on(&mut lab_until(DeviceKind::Processor, mid_forward(22)), run_on(DeviceKind::Processor))
 }
 
 /// A paused lab, with a flipped switch that is not in force yet.
@@ -240,7 +241,7 @@ pub fn pinned(picture: Picture, wanted: u64) -> Picture {
     let study = studied(picture.clone(), wanted).study;
     let peak = lab.last_peak().unwrap();
     let step = lab.view().profiles.last.unwrap();
-    let view = marked_at(&events, peak, Moment::Cursor, None).view;
+    let view = marked_at(events, peak, Moment::Cursor, None).view;
     Picture { pinned: Some(Arc::new(PinnedStep { view, step, study })), ..picture }
 }
 
@@ -317,14 +318,14 @@ pub fn on_gpu() -> Picture {
     let mut lab = lab_until(DeviceKind::Gpu, mid_forward(22));
     let reading = Arc::new(reading(Bytes::mib(16_218)));
     lab.apply(&Event::new(lab.time(), EventKind::Reading(reading)));
-    going_on(&mut lab, &run_on(DeviceKind::Gpu))
+    going_on(&mut lab, run_on(DeviceKind::Gpu))
 }
 
 /// The same lab on a simulated card: its times come from a model, and it has no losses.
 pub fn simulated() -> Picture {
     let mut lab = Lab::new();
     let mut stop = mid_forward(22);
-    for mut event in run_on(DeviceKind::Simulated) {
+    for mut event in run_on(DeviceKind::Simulated).iter().cloned() {
         if let EventKind::StepEnd(report) = &mut event.kind {
             report.loss = None;
         }
@@ -333,7 +334,7 @@ pub fn simulated() -> Picture {
             break;
         }
     }
-    going_on(&mut lab, &run_on(DeviceKind::Simulated))
+    going_on(&mut lab, run_on(DeviceKind::Simulated))
 }
 
 /// The picture with a study of the last whole step, or of the whole run.

@@ -4,7 +4,7 @@
 #![allow(dead_code, missing_docs, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use vramlab_allocator::PoolKind;
 use vramlab_allocator::units::{Address, Bytes, KIB, MIB, StreamId};
@@ -208,7 +208,14 @@ struct Setup {
 /// A small transformer, trained for 30 steps: parameters, the sawtooth of forward and backward, optimizer state created
 /// in the first step, a pinned copy each step, `amp` flipped before step 10, `empty_cache` before step 16, `ckpt`
 /// before step 20, and a batch that is too large (out of memory) at step 25.
+///
+/// It is made once: hundreds of tests of a program begin with it.
 pub fn training_run() -> Vec<Event> {
+    static RUN: LazyLock<Vec<Event>> = LazyLock::new(made_training_run);
+    RUN.clone()
+}
+
+fn made_training_run() -> Vec<Event> {
     const LAYERS: u64 = 4;
     let mut source = Source::new(Some(Bytes::mib(400)));
     let mut parameters = Vec::new();

@@ -1,6 +1,5 @@
 //! Measures the charts of whole screens: glyphs and colours of a frame, compared with the bytes that they represent.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use ratatui::buffer::Buffer;
@@ -24,6 +23,24 @@ const THIN: f64 = 2.5;
 
 /// A part of a column: its colour and its bytes, from the bottom up.
 type Parts = Vec<(Token, u64)>;
+
+/// How high each colour of a column is, in eighths of a row. A column has a handful: a list is searched faster than a
+/// map.
+#[derive(Debug, Default)]
+struct Heights(Vec<(Color, f64)>);
+
+impl Heights {
+    fn add(&mut self, color: Color, eighths: f64) {
+        match self.0.iter_mut().find(|(known, _)| *known == color) {
+            Some((_, height)) => *height += eighths,
+            None => self.0.push((color, eighths)),
+        }
+    }
+
+    fn of(&self, color: Color) -> Option<f64> {
+        self.0.iter().find(|(known, _)| *known == color).map(|(_, height)| *height)
+    }
+}
 
 struct Measured {
     buf: Buffer,
@@ -79,11 +96,11 @@ impl Measured {
         height / (value * (1u64 << 20) as f64)
     }
 
-    /// Eighths of each colour in a column, from the bottom.
-    fn column(&self, plot: Rect, x: u16) -> HashMap<Color, f64> {
+    /// Eighths of each colour in a column.
+    fn column(&self, plot: Rect, x: u16) -> Heights {
         let ground = [Color::Reset, self.theme.color(Token::Surface)];
         let grid = self.theme.color(Token::Border);
-        let mut heights = HashMap::new();
+        let mut heights = Heights::default();
         for y in plot.top()..plot.bottom() {
             let cell = &self.buf[(plot.x + x, y)];
             let over = !ground.contains(&cell.bg);
@@ -91,13 +108,13 @@ impl Measured {
             let line = lower == Some(1.0) && (cell.fg == grid || ground.contains(&cell.fg));
             match lower.filter(|_| !line) {
                 Some(lower) => {
-                    *heights.entry(cell.fg).or_default() += lower;
+                    heights.add(cell.fg, lower);
                     if over {
-                        *heights.entry(cell.bg).or_default() += 8.0 - lower;
+                        heights.add(cell.bg, 8.0 - lower);
                     }
                 }
                 // Something drawn over a whole cell.
-                None if over => *heights.entry(cell.bg).or_default() += 8.0,
+                None if over => heights.add(cell.bg, 8.0),
                 None => {}
             }
         }
@@ -110,9 +127,9 @@ impl Measured {
         let highest = (0..plot.width).map(|x| parts(x).iter().map(|(_, bytes)| bytes).sum()).max();
         let scale = self.scale(plot, highest.unwrap());
         let columns: Vec<_> = (0..plot.width).map(|x| self.column(plot, x)).collect();
-        let is_seen = |token: Token| {
-            columns.iter().any(|drawn| drawn.get(&self.theme.color(token)).is_some_and(|height| *height > 0.0))
-        };
+        let mut anywhere = Heights::default();
+        columns.iter().flat_map(|drawn| &drawn.0).for_each(|(color, height)| anywhere.add(*color, *height));
+        let is_seen = |token: Token| anywhere.of(self.theme.color(token)).is_some_and(|height| height > 0.0);
         // Areas on top of each other that can nowhere be seen separately may be one band.
         let alike = parts(0);
         let of_band = |index: usize| {
@@ -127,7 +144,7 @@ impl Measured {
             }
             let top = *edges.last().unwrap();
             let tokens = parts.iter().map(|(token, _)| *token).chain([Token::Several]);
-            let sum: f64 = tokens.filter_map(|token| drawn.get(&self.theme.color(token))).sum();
+            let sum: f64 = tokens.filter_map(|token| drawn.of(self.theme.color(token))).sum();
             // A cell can show two things: if more areas meet in it, the smallest gives way.
             let ends: Vec<f64> = edges.iter().map(|edge| edge.round()).collect();
             let crowded = |row: f64| {
@@ -143,7 +160,7 @@ impl Measured {
             let height = |index: usize| edges[index + 1] - edges[index];
             let unseen = |index: &usize| !is_seen(parts[*index].0);
             let band: f64 = (0..parts.len()).filter(|index| of_band(*index)).map(height).sum();
-            let drawn_band = drawn.get(&self.theme.color(Token::Several)).copied().unwrap_or(0.0);
+            let drawn_band = drawn.of(self.theme.color(Token::Several)).unwrap_or(0.0);
             let is_crowded = (0..u64::from(plot.height)).any(|row| crowded(row as f64));
             assert!(is_crowded || (drawn_band - band).abs() <= 2.1, "{about}, column {x}: {drawn_band} for {band}");
             for (index, (token, _)) in parts.iter().enumerate() {
@@ -159,7 +176,7 @@ impl Measured {
                 if rows.into_iter().any(|row| crowded(f64::from(row))) {
                     continue;
                 }
-                let of = |index: usize| drawn.get(&self.theme.color(parts[index].0)).copied().unwrap_or(0.0);
+                let of = |index: usize| drawn.of(self.theme.color(parts[index].0)).unwrap_or(0.0);
                 let missing = |index: &usize| unseen(index) || of(*index) == 0.0 && height(*index) <= THIN;
                 if missing(&index) {
                     continue;

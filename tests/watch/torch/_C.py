@@ -1,3 +1,4 @@
+import bisect
 import gc
 import os
 import pickle
@@ -15,6 +16,7 @@ _ring_size = 0
 _lines = False
 _segments = []  # (address, size)
 _live = {}  # address: (size asked, frames)
+_order = []  # the addresses in _live, ascending
 
 
 def _say(action, addr, size, frames=None):
@@ -49,16 +51,20 @@ def _cuda_getMemoryFraction(device):
     return 1.0
 
 
+def _within(base, total):
+    """The addresses of a segment's blocks: a leak of a thousand steps has a hundred segments, and is looked at at each."""
+    return _order[bisect.bisect_left(_order, base) : bisect.bisect_left(_order, base + total)]
+
+
 def take(size, line):
     """A block of `size` bytes, a multiple of 2 MiB, in the first hole that has room; line: who asks."""
     with _lock:
         for base, total in _segments:
             at = base
-            for address in sorted(_live):
-                if base <= address < base + total:
-                    if address - at >= size:
-                        break
-                    at = address + _live[address][0]
+            for address in _within(base, total):
+                if address - at >= size:
+                    break
+                at = address + _live[address][0]
             if base + total - at >= size:
                 break
         else:
@@ -68,6 +74,7 @@ def take(size, line):
             _say("segment_alloc", base, total)
         frames = [{"filename": "/home/me/train.py", "line": line, "name": "step"}] if _lines else None
         _live[at] = (size, frames)
+        bisect.insort(_order, at)
         _say("alloc", at, size, frames)
         return at
 
@@ -75,6 +82,7 @@ def take(size, line):
 def give(address):
     with _lock:
         size, _ = _live.pop(address)
+        del _order[bisect.bisect_left(_order, address)]
         _say("free_completed", address, size)
 
 
@@ -110,20 +118,19 @@ def _cuda_memorySnapshot(pool):
         segments = []
         for base, total in _segments:
             blocks, at = [], base
-            for address in sorted(_live):
-                if base <= address < base + total:
-                    if address > at:
-                        blocks.append({"address": at, "size": address - at, "requested_size": 0, "state": "inactive"})
-                    size, frames = _live[address]
-                    block = {"address": address, "size": size, "requested_size": size, "state": "active_allocated"}
-                    blocks.append({**block, "frames": frames or []})
-                    at = address + size
+            for address in _within(base, total):
+                if address > at:
+                    blocks.append({"address": at, "size": address - at, "requested_size": 0, "state": "inactive"})
+                size, frames = _live[address]
+                block = {"address": address, "size": size, "requested_size": size, "state": "active_allocated"}
+                blocks.append({**block, "frames": frames or []})
+                at = address + size
             if at < base + total:
                 blocks.append({"address": at, "size": base + total - at, "requested_size": 0, "state": "inactive"})
             segments.append({
                 "device": _own, "address": base, "total_size": total, "stream": 0, "segment_type": "large",
                 "segment_pool_id": (0, 0), "is_expandable": False, "frames": [], "blocks": blocks,
-                "allocated_size": sum(_live[at][0] for at in _live if base <= at < base + total),
+                "allocated_size": sum(_live[at][0] for at in _within(base, total)),
             })
         return {
             "segments": segments, "device_traces": [[] for _ in range(_own)] + [list(_ring)], "external_annotations": [],
