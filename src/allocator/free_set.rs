@@ -189,7 +189,8 @@ struct ClassBlocks {
     many: Option<Box<BTreeMap<Place, BlockId>>>,
 }
 
-/// Blocks in order, searched linearly.
+/// Blocks searched linearly. The first of the order is the last of the list: it serves the next request, and comes and
+/// goes without moving the others.
 #[derive(Clone, Debug, Default)]
 struct FewBlocks(Vec<(Place, BlockId)>);
 
@@ -281,7 +282,7 @@ impl SizeIndex {
     }
 
     fn iter(&self) -> impl DoubleEndedIterator<Item = (Place, BlockId)> {
-        self.few.0.iter().copied().chain(self.classes().flat_map(ClassBlocks::iter))
+        self.few.iter().chain(self.classes().flat_map(ClassBlocks::iter))
     }
 
     fn len(&self) -> usize {
@@ -300,19 +301,20 @@ impl ClassBlocks {
 
     #[inline]
     fn first(&self) -> Option<(Place, BlockId)> {
-        self.few.0.first().copied()
+        self.few.0.last().copied()
     }
 
     #[inline]
     fn insert(&mut self, place: Place, id: BlockId) {
         match &mut self.many {
-            Some(many) if self.few.0.last().is_some_and(|(last, _)| last.is_before(place)) => {
+            Some(many) if self.few.0.first().is_some_and(|(last, _)| last.is_before(place)) => {
                 many.insert(place, id);
             }
             _ => {
                 self.few.insert(place, id);
                 if self.few.0.len() > FEW {
-                    self.many.get_or_insert_default().extend(self.few.0.drain(FEW / 2..));
+                    let behind = self.few.0.len() - FEW / 2;
+                    self.many.get_or_insert_default().extend(self.few.0.drain(..behind));
                 }
             }
         }
@@ -328,6 +330,7 @@ impl ClassBlocks {
             }
             if self.few.0.is_empty() {
                 self.few.0.extend(std::iter::from_fn(|| many.pop_first()).take(FEW / 2));
+                self.few.0.reverse();
             }
             if many.is_empty() {
                 self.many = None;
@@ -338,7 +341,7 @@ impl ClassBlocks {
 
     fn iter(&self) -> impl DoubleEndedIterator<Item = (Place, BlockId)> {
         let many = self.many.iter().flat_map(|many| many.iter().map(|(place, id)| (*place, *id)));
-        self.few.0.iter().copied().chain(many)
+        self.few.iter().chain(many)
     }
 
     fn len(&self) -> usize {
@@ -347,33 +350,33 @@ impl ClassBlocks {
 }
 
 impl FewBlocks {
-    /// The index of the first block that is not before `place`.
+    /// How many blocks are not before `place`.
     #[inline]
-    fn locate(&self, place: Place) -> usize {
-        self.0.iter().position(|(there, _)| !there.is_before(place)).unwrap_or(self.0.len())
+    fn behind(&self, place: Place) -> usize {
+        self.0.iter().rposition(|(there, _)| !there.is_before(place)).map_or(0, |last| last + 1)
     }
 
     #[inline]
     fn first_from(&self, place: Place) -> Option<(Place, BlockId)> {
-        self.0.get(self.locate(place)).copied()
+        self.0.iter().rfind(|(there, _)| !there.is_before(place)).copied()
     }
 
     #[inline]
     fn insert(&mut self, place: Place, id: BlockId) {
-        self.0.insert(self.locate(place), (place, id));
+        self.0.insert(self.behind(place), (place, id));
     }
 
     /// Removes `old`, if it is there, and inserts a block. Only the blocks between the two move.
     #[inline]
     fn replace(&mut self, old: Place, new: Place, id: BlockId) {
-        let (from, to) = (self.locate(old), self.locate(new));
-        let blocks = &mut self.0;
-        if blocks.get(from).is_none_or(|(there, _)| *there != old) {
-            blocks.insert(to, (new, id));
+        let Some(from) = self.position(old) else {
+            self.insert(new, id);
             return;
-        }
-        // `to` counts the old block, which leaves, as one of those before the new one.
-        let at = if to > from { to - 1 } else { to };
+        };
+        let behind = self.behind(new);
+        let blocks = &mut self.0;
+        // The old block, which leaves, may count as one of those behind the new one.
+        let at = if behind > from { behind - 1 } else { behind };
         match at.cmp(&from) {
             Ordering::Less => blocks[at..=from].rotate_right(1),
             Ordering::Greater => blocks[from..=at].rotate_left(1),
@@ -385,12 +388,21 @@ impl FewBlocks {
     /// Removes a block. Returns whether it was there.
     #[inline]
     fn remove(&mut self, place: Place) -> bool {
-        let at = self.locate(place);
-        let is_there = self.0.get(at).is_some_and(|(there, _)| *there == place);
-        if is_there {
+        let at = self.position(place);
+        if let Some(at) = at {
             self.0.remove(at);
         }
-        is_there
+        at.is_some()
+    }
+
+    #[inline]
+    fn position(&self, place: Place) -> Option<usize> {
+        let at = self.behind(place).checked_sub(1)?;
+        (self.0[at].0 == place).then_some(at)
+    }
+
+    fn iter(&self) -> impl DoubleEndedIterator<Item = (Place, BlockId)> {
+        self.0.iter().rev().copied()
     }
 }
 
