@@ -3,6 +3,8 @@
 mod attention;
 mod attention_inputs;
 mod config;
+mod dropout_keys;
+mod embeddings;
 mod expert_keys;
 mod experts;
 mod falcon;
@@ -15,12 +17,15 @@ mod head_norms;
 mod latent;
 mod latent_keys;
 mod layer;
+mod masks;
 mod mlp;
 mod model;
+mod multiplier_keys;
 mod names;
 mod opt;
 mod pattern;
 mod pixtral;
+mod projections;
 mod rope;
 #[cfg(test)]
 mod rope_tests;

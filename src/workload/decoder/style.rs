@@ -215,6 +215,8 @@ pub struct Style {
     pub ungated: bool,
     /// Linear layers within layers are `Conv1D` of transformers: their weights are (in, out), with biases (GPT-2).
     pub conv1d: bool,
+    /// Eager attention has GPT-2's variables.
+    pub gpt2_scores: bool,
     /// Linear layers within layers are `input @ weight.T` (Falcon).
     pub products: bool,
     /// SDPA gets a mask although it could do without (Falcon).
@@ -262,6 +264,7 @@ impl Style {
         packing: LayerFusion::None,
         ungated: false,
         conv1d: false,
+        gpt2_scores: false,
         products: false,
         always_masks: false,
         head_bias: false,

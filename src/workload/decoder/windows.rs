@@ -44,13 +44,12 @@ impl WindowKeys {
             WindowRule::Never => None,
             WindowRule::All => return Ok(given.map_or(SlidingWindows::NONE, SlidingWindows::every)),
             WindowRule::AllWhereAsked => {
-                let window = asked.then(|| given.unwrap_or(4096));
+                let window = asked.then(|| given.unwrap_or(family.window));
                 return Ok(window.map_or(SlidingWindows::NONE, SlidingWindows::every));
             }
-            WindowRule::AllButEvery(_) if family.style.sinks => Some(given.unwrap_or(128)),
-            WindowRule::AllButEvery(_) | WindowRule::AllOrListed => Some(given.unwrap_or(4096)),
-            WindowRule::AllButEveryUnlessNone(_) => self.sliding_window.unwrap_or(Some(4096)),
-            WindowRule::Early => Some(if asked { given.unwrap_or(4096) } else { 0 }),
+            WindowRule::AllButEvery(_) | WindowRule::AllOrListed => Some(given.unwrap_or(family.window)),
+            WindowRule::AllButEveryUnlessNone(_) => self.sliding_window.unwrap_or(Some(family.window)),
+            WindowRule::Early => Some(if asked { given.unwrap_or(family.window) } else { 0 }),
             WindowRule::Late | WindowRule::Unrotated => given.filter(|_| asked),
         };
         let Some(window) = window else { return Ok(SlidingWindows::NONE) };

@@ -1,0 +1,71 @@
+//! DeepSeek's.
+
+use vramlab_train::{ExpertScores, GroupRule};
+
+use super::super::family::{Family, OwnExperts};
+use super::super::names::Names;
+use super::super::style::{Rotation, Style};
+use super::base::{EXPERTS, IN_ONE_GROUP, LLAMA};
+
+/// The keys of DeepSeek's experts and latent vectors.
+const DEEPSEEK: [&str; 15] = [
+    "first_k_dense_replace",
+    "kv_lora_rank",
+    "moe_intermediate_size",
+    "n_group",
+    "n_routed_experts",
+    "n_shared_experts",
+    "norm_topk_prob",
+    "num_experts_per_tok",
+    "q_lora_rank",
+    "qk_nope_head_dim",
+    "qk_rope_head_dim",
+    "rope_interleave",
+    "routed_scaling_factor",
+    "topk_group",
+    "v_head_dim",
+];
+
+/// DeepSeek's names; peft has no layers of its own for it.
+const DEEPSEEK_NAMES: Names = Names { adapted: &[], ..Names::LLAMA };
+
+/// All of them.
+pub(super) static FAMILIES: [Family; 2] = [
+    Family {
+        name: "deepseek_v2",
+        style: Style { rotation: Rotation::Complex, names: DEEPSEEK_NAMES, ..Style::LLAMA },
+        vocab: Some(102_400),
+        heads: Some(32),
+        experts: Some(OwnExperts {
+            count: 64,
+            hidden: Some(1407),
+            narrows: false,
+            router_first: false,
+            in_groups: Some(GroupRule { scores: ExpertScores::Softmax, ..IN_ONE_GROUP }),
+            shared: Some(2),
+            ..EXPERTS
+        }),
+        own_keys: &DEEPSEEK,
+        ..LLAMA
+    },
+    Family {
+        name: "deepseek_v3",
+        style: Style { rotation: Rotation::Pairs, names: DEEPSEEK_NAMES, ..Style::LLAMA },
+        vocab: Some(129_280),
+        heads: Some(128),
+        experts: Some(OwnExperts {
+            count: 256,
+            chosen: 8,
+            hidden: Some(2048),
+            narrows: false,
+            router_first: false,
+            in_groups: Some(GroupRule { groups: 8, chosen_groups: 4, factor: 2.5, ..IN_ONE_GROUP }),
+            narrow_correction: true,
+            dense: 3,
+            ..EXPERTS
+        }),
+        dequantized: Some("fp8"),
+        own_keys: &DEEPSEEK,
+        ..LLAMA
+    },
+];
