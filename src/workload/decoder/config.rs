@@ -456,7 +456,9 @@ impl ModelConfig {
         let own = own.into_iter().chain(self.dropouts.asked(family)).chain(self.multipliers.asked());
         let own = own.chain(self.experts.asked()).chain(self.gpt2.asked());
         let mut own = own.chain(self.opt.asked()).chain(self.falcon.asked()).chain(self.latent.asked());
-        if let Some((key, _)) = own.find(|(key, asks)| *asks && !family.own_keys.contains(key)) {
+        if let Some((key, _)) =
+            own.find(|(key, asks)| *asks && !family.own_keys.contains(key) && !family.harmless.contains(key))
+        {
             return Err(format!("{key} asks for something that {} does not have; leave it out", family.name));
         }
         if family.name == "granitemoehybrid" {

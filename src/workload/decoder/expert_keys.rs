@@ -88,8 +88,10 @@ impl ExpertKeys {
         };
         let in_groups = own.in_groups.map(|own| self.in_groups(own, [count, chosen])).transpose()?;
         let sigmoid = in_groups.is_some_and(|rule| rule.scores == ExpertScores::Sigmoid);
-        let normalises = own.normalises || self.norm_topk_prob.unwrap_or(sigmoid) && (sigmoid || in_groups.is_none());
-        let first = self.first_k_dense_replace.unwrap_or(own.dense);
+        let normalises =
+            own.normalises || self.norm_topk_prob.unwrap_or(own.norm_topk_prob) && (sigmoid || in_groups.is_none());
+        let first = self.first_k_dense_replace.filter(|_| family.own_keys.contains(&"first_k_dense_replace"));
+        let first = first.unwrap_or(own.dense);
         let dense = self.mlp_only_layers.as_deref().unwrap_or_default();
         let step = self.decoder_sparse_step.unwrap_or(1).max(1);
         let sparse = |layer: usize| layer >= first && !dense.contains(&layer) && (layer + 1).is_multiple_of(step);

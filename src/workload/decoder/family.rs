@@ -2,8 +2,9 @@
 
 use vramlab_train::GroupRule;
 
-use super::sizes::{DropoutPlace, SoftCaps};
-use super::style::{Biases, HeadNorms, Rotation, Style};
+use super::rotary_scaling::RotaryScaling;
+use super::sizes::{DropoutPlace, LatentSizes, SoftCaps};
+use super::style::{Biases, HeadNorms, Style};
 
 /// One family.
 pub(super) struct Family {
@@ -16,6 +17,8 @@ pub(super) struct Family {
     pub vocab: Option<usize>,
     /// Heads of queries, if a file may leave that out.
     pub heads: Option<usize>,
+    /// The sizes of latent vectors and the rotated part of a head, if keys and values come from one and a file leaves them out.
+    pub latent: Option<(LatentSizes, usize)>,
     /// Heads of keys; `None`: as many as of queries.
     pub kv_heads: Option<usize>,
     /// Elements of a head; `None`: the width divided by the heads.
@@ -31,6 +34,8 @@ pub(super) struct Family {
     pub eps_key: EpsKey,
     pub eps: f64,
     pub theta: f64,
+    /// How frequencies are stretched, if a file has no table that says so.
+    pub scaling: Option<RotaryScaling>,
     /// The theta of layers with a window, if these have their own frequencies.
     pub local_theta: Option<f64>,
     /// The part of a head that is rotated.
@@ -65,13 +70,6 @@ pub(super) struct Family {
     pub lacks: &'static [&'static str],
     /// Keys in its files that change neither memory nor arithmetic of a training step.
     pub harmless: &'static [&'static str],
-}
-
-impl Family {
-    /// Whether its frequencies are stretched by YaRN by default.
-    pub(super) const fn rotation_is_yarn(&self) -> bool {
-        matches!(self.style.rotation, Rotation::Halves)
-    }
 }
 
 /// The key of what norms add to a mean square or a variance.
@@ -131,6 +129,8 @@ pub(super) struct OwnExperts {
     pub hidden: Option<usize>,
     /// Shares always add up to 1, whatever the config says.
     pub normalises: bool,
+    /// `norm_topk_prob` is on if a file leaves it out.
+    pub norm_topk_prob: bool,
     /// Shares are cast back to the type of the logits.
     pub narrows: bool,
     /// Logits are cast to f32 first, and shares back.

@@ -117,8 +117,11 @@ impl Decoder {
         };
         let adapts_none = |lora: Lora| lora.targets.of_model(sizes.style.names.adapted).is_empty();
         if sizes.lora.is_some_and(adapts_none) {
-            let text = "peft has no default targets for this family; name some of q_proj, q_a_proj, q_b_proj, kv_a_proj_with_mqa, kv_b_proj and o_proj";
-            return refused(text.to_owned());
+            let some = match sizes.latent {
+                Some(_) => "q_proj, q_a_proj, q_b_proj, kv_a_proj_with_mqa, kv_b_proj and o_proj",
+                None => "q_proj, k_proj, v_proj and o_proj",
+            };
+            return refused(format!("peft has no default targets for this family; name some of {some}"));
         }
         let beside = |experts: ExpertSizes| experts.shared.is_none() || experts.in_groups.is_some();
         if sizes.experts.is_some_and(beside) && sizes.lora.is_some_and(reaches) {

@@ -87,11 +87,6 @@ pub enum Rotation {
 }
 
 impl Rotation {
-    /// Whether keys and values come from a latent vector.
-    pub(super) const fn is_of_latent(self) -> bool {
-        matches!(self, Self::Complex | Self::Pairs)
-    }
-
     /// Whether the tables are in f32.
     pub(super) const fn is_wide(self) -> bool {
         matches!(self, Self::Wide | Self::WideNeighbours)

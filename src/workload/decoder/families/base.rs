@@ -16,6 +16,7 @@ pub const LLAMA: Family = Family {
     attention_bias: (false, Biases::All),
     vocab: None,
     heads: None,
+    latent: None,
     kv_heads: None,
     head_size: None,
     tied: false,
@@ -25,6 +26,7 @@ pub const LLAMA: Family = Family {
     eps_key: EpsKey::RmsNormEps,
     eps: 1e-6,
     theta: 10_000.0,
+    scaling: None,
     local_theta: None,
     rotated: 1.0,
     padding: None,
@@ -61,6 +63,7 @@ pub const EXPERTS: OwnExperts = OwnExperts {
     chosen: 2,
     hidden: None,
     normalises: false,
+    norm_topk_prob: false,
     narrows: true,
     widens: false,
     of_chosen: false,
@@ -87,6 +90,9 @@ pub const NO_PLAN: TensorPlan = TensorPlan { none: true, ..TensorPlan::LLAMA };
 
 /// `attention_bias` is not read.
 pub const NO_BIAS: (bool, Biases) = (false, Biases::None);
+
+/// Llama's names, where peft has no default targets.
+pub const NAMES_WITHOUT_TARGETS: Names = Names { adapted: &[], ..Names::LLAMA };
 
 /// Arcee's names.
 pub const ARCEE_NAMES: Names = Names { mlp: [Target::Up, Target::Down], ..Names::LLAMA };

@@ -3,9 +3,9 @@
 use vramlab_train::{ExpertScores, GroupRule};
 
 use super::super::family::{Family, OwnExperts};
-use super::super::names::Names;
+use super::super::sizes::LatentSizes;
 use super::super::style::{Rotation, Style};
-use super::base::{EXPERTS, IN_ONE_GROUP, LLAMA};
+use super::base::{EXPERTS, IN_ONE_GROUP, LLAMA, NAMES_WITHOUT_TARGETS};
 
 /// The keys of DeepSeek's experts and latent vectors.
 const DEEPSEEK: [&str; 15] = [
@@ -26,16 +26,17 @@ const DEEPSEEK: [&str; 15] = [
     "v_head_dim",
 ];
 
-/// DeepSeek's names; peft has no layers of its own for it.
-const DEEPSEEK_NAMES: Names = Names { adapted: &[], ..Names::LLAMA };
+/// The sizes of DeepSeek's latent vectors, and the rotated elements of a head.
+const LATENT: (LatentSizes, usize) = (LatentSizes { query_rank: Some(1536), rank: 512, plain: 128, value: 128 }, 64);
 
 /// All of them.
 pub(super) static FAMILIES: [Family; 2] = [
     Family {
         name: "deepseek_v2",
-        style: Style { rotation: Rotation::Complex, names: DEEPSEEK_NAMES, ..Style::LLAMA },
+        style: Style { rotation: Rotation::Complex, names: NAMES_WITHOUT_TARGETS, ..Style::LLAMA },
         vocab: Some(102_400),
         heads: Some(32),
+        latent: Some(LATENT),
         experts: Some(OwnExperts {
             count: 64,
             hidden: Some(1407),
@@ -50,13 +51,15 @@ pub(super) static FAMILIES: [Family; 2] = [
     },
     Family {
         name: "deepseek_v3",
-        style: Style { rotation: Rotation::Pairs, names: DEEPSEEK_NAMES, ..Style::LLAMA },
+        style: Style { rotation: Rotation::Pairs, names: NAMES_WITHOUT_TARGETS, ..Style::LLAMA },
         vocab: Some(129_280),
         heads: Some(128),
+        latent: Some(LATENT),
         experts: Some(OwnExperts {
             count: 256,
             chosen: 8,
             hidden: Some(2048),
+            norm_topk_prob: true,
             narrows: false,
             router_first: false,
             in_groups: Some(GroupRule { groups: 8, chosen_groups: 4, factor: 2.5, ..IN_ONE_GROUP }),

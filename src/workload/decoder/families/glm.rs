@@ -42,6 +42,7 @@ pub(super) static FAMILIES: [Family; 3] = [
             count: 128,
             chosen: 8,
             hidden: Some(1408),
+            norm_topk_prob: true,
             narrows: false,
             router_first: false,
             in_groups: Some(IN_ONE_GROUP),

@@ -3,6 +3,7 @@
 use super::super::super::llama::NormKind;
 use super::super::family::{Family, OwnExperts, WindowRule};
 use super::super::names::Names;
+use super::super::rotary_scaling::{RotaryScaling, YarnScaling};
 use super::super::style::{Biases, PositionUse, Rotation, Style};
 use super::base::{EXPERTS, LLAMA, NO_PLAN};
 
@@ -28,6 +29,15 @@ pub(super) static FAMILIES: [Family; 1] = [Family {
     head_size: Some(64),
     eps: 1e-5,
     theta: 150_000.0,
+    scaling: Some(RotaryScaling::Yarn(YarnScaling {
+        factor: 32.0,
+        fast: 32.0,
+        slow: 1.0,
+        truncates: false,
+        original: 4096.0,
+        // 0.1 ln 32 + 1
+        attention: 1.346_573_590_279_972_7,
+    })),
     windows: WindowRule::AllButEvery(2),
     experts: Some(OwnExperts { count: 128, chosen: 4, narrows: false, clamped: true, of_chosen: true, ..EXPERTS }),
     window: 128,
