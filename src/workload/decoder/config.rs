@@ -72,8 +72,11 @@ pub struct ModelConfig {
     pad_token_id: Option<Option<i64>>,
     /// The bound on queries, keys and values.
     clip_qkv: Option<f64>,
-    attn_logit_softcapping: Option<f64>,
-    final_logit_softcapping: Option<f64>,
+    /// The key is there, perhaps with `null`, which is no bound; so is the next.
+    #[serde(default, deserialize_with = "given")]
+    attn_logit_softcapping: Option<Option<f64>>,
+    #[serde(default, deserialize_with = "given")]
+    final_logit_softcapping: Option<Option<f64>>,
     no_rope_layers: Option<Vec<u8>>,
     no_rope_layer_interval: Option<usize>,
     rope_local_base_freq: Option<f64>,
@@ -196,8 +199,8 @@ impl ModelConfig {
                 .or(family.own_keys.contains(&"query_pre_attn_scalar").then_some(256.0))
                 .or(latent.map(|_| head_size as f64 / rotations.product_scale().powi(2))),
             caps: SoftCaps {
-                scores: self.attn_logit_softcapping.or(family.caps.scores),
-                logits: self.final_logit_softcapping.or(family.caps.logits),
+                scores: self.attn_logit_softcapping.unwrap_or(family.caps.scores),
+                logits: self.final_logit_softcapping.unwrap_or(family.caps.logits),
             },
             logit_scale: family.own_keys.contains(&"logit_scale").then(|| self.logit_scale.unwrap_or(0.0625)),
             dropouts: self.dropouts.shares(family)?,
@@ -450,8 +453,8 @@ impl ModelConfig {
             ("clip_qkv", self.clip_qkv.is_some()),
             ("query_pre_attn_scalar", self.query_pre_attn_scalar.is_some()),
             ("rope_local_base_freq", self.rope_local_base_freq.is_some()),
-            ("attn_logit_softcapping", self.attn_logit_softcapping.is_some()),
-            ("final_logit_softcapping", self.final_logit_softcapping.is_some()),
+            ("attn_logit_softcapping", self.attn_logit_softcapping.flatten().is_some()),
+            ("final_logit_softcapping", self.final_logit_softcapping.flatten().is_some()),
         ];
         let own = own.into_iter().chain(self.dropouts.asked(family)).chain(self.multipliers.asked());
         let own = own.chain(self.experts.asked()).chain(self.gpt2.asked());
