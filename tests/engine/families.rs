@@ -199,6 +199,7 @@ fn a_key_of_another_family_is_named() {
         ("deepseek2-mini", "topk_method", json!("noaux_tc"), "topk_method 'noaux_tc' is not there; there are greedy"),
         ("deepseek2-mini", "mlp_bias", json!(true), "mlp_bias asks for something that deepseek_v2 does not have"),
         ("deepseek2-mini", "quantization_config", json!({"quant_method": "fp8"}), "quant_method 'fp8' is not there"),
+        ("helium-mini", "hidden_act", json!("gelu"), "the activation 'gelu' of helium is not there; there is silu"),
         ("llama-biased", "kv_lora_rank", json!(32), "kv_lora_rank asks for something that llama does not have"),
         ("llama-biased", "new_decoder_architecture", json!(true), "new_decoder_architecture asks for something that"),
         ("qwen3moe-mini", "n_group", json!(2), "n_group asks for something that qwen3_moe does not have"),

@@ -285,6 +285,7 @@ impl Attention {
             }
             Rotation::GivingWay => return cx.rotary_before_rest([&q, &k], tables, Turn::default()),
             Rotation::BeforeRest => return cx.rotary_with_parts([&q, &k], tables).map(|[whole, _parts]| whole),
+            Rotation::WholeNeighbours => (Turn { neighbours: true, widens: false }, &cx.tables_of_neighbours(tables)?),
             Rotation::WideNeighbours => (Turn { neighbours: true, widens: true }, &cx.tables_of_neighbours(tables)?),
             Rotation::CastNeighbours => {
                 let (dtype, wide) = (q.dtype(), DType::F32);

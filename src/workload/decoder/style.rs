@@ -74,6 +74,8 @@ pub enum Rotation {
     GivingWay,
     /// Pairs are adjacent elements (GLM).
     Neighbours,
+    /// The same over whole heads: there is no rest to join (Helium).
+    WholeNeighbours,
     /// The same in f32, cast back (ERNIE 4.5).
     WideNeighbours,
     /// The same for queries and keys that were cast to f32 before, with tables in the type of the residual stream (Cohere).

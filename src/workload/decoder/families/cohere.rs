@@ -24,7 +24,7 @@ const COHERE: Family = Family {
 };
 
 /// All of them.
-pub(super) static FAMILIES: [Family; 2] = [
+pub(super) static FAMILIES: &[Family] = &[
     Family { name: "cohere", theta: 500_000.0, ..COHERE },
     Family {
         name: "cohere2",

@@ -30,7 +30,7 @@ const DEEPSEEK: [&str; 15] = [
 const LATENT: (LatentSizes, usize) = (LatentSizes { query_rank: Some(1536), rank: 512, plain: 128, value: 128 }, 64);
 
 /// All of them.
-pub(super) static FAMILIES: [Family; 2] = [
+pub(super) static FAMILIES: &[Family] = &[
     Family {
         name: "deepseek_v2",
         style: Style { rotation: Rotation::Complex, names: NAMES_WITHOUT_TARGETS, ..Style::LLAMA },

@@ -12,7 +12,7 @@ const GEMMA: Style =
     Style { norm: NormKind::Centred, places: NormPlaces::Around, gemma: true, plan: WITH_TABLE, ..Style::LLAMA };
 
 /// All of them.
-pub(super) static FAMILIES: [Family; 3] = [
+pub(super) static FAMILIES: &[Family] = &[
     Family {
         name: "gemma",
         style: Style { places: NormPlaces::Before, ..GEMMA },

@@ -26,7 +26,7 @@ const GLM: Family = Family {
 };
 
 /// All of them.
-pub(super) static FAMILIES: [Family; 3] = [
+pub(super) static FAMILIES: &[Family] = &[
     Family { name: "glm", style: Style { places: NormPlaces::Before, ..GLM.style }, ..GLM },
     GLM,
     Family {

@@ -68,7 +68,7 @@ const OPT_NAMES: Names = Names {
 };
 
 /// All of them.
-pub(super) static FAMILIES: [Family; 6] = [
+pub(super) static FAMILIES: &[Family] = &[
     Family {
         name: "bloom",
         style: Style {

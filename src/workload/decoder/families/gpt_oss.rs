@@ -11,7 +11,7 @@ use super::base::{EXPERTS, LLAMA, NO_PLAN};
 const GPT_OSS_NAMES: Names = Names { router: "router", ..Names::LLAMA };
 
 /// All of them.
-pub(super) static FAMILIES: [Family; 1] = [Family {
+pub(super) static FAMILIES: &[Family] = &[Family {
     name: "gpt_oss",
     style: Style {
         norm: NormKind::Late,

@@ -20,7 +20,7 @@ const GRANITE_MOE_NAMES: Names = Names { mlp_of_layer: "block_sparse_moe", route
 const GRANITE4_NAMES: Names = Names { mlp_of_layer: "shared_mlp", ..Names::LLAMA };
 
 /// All of them.
-pub(super) static FAMILIES: [Family; 3] = [
+pub(super) static FAMILIES: &[Family] = &[
     Family {
         name: "granite",
         own_keys: &[MULTIPLIED[0], MULTIPLIED[1], MULTIPLIED[2], MULTIPLIED[3], "mlp_bias"],

@@ -4,13 +4,13 @@ use super::super::super::llama::NormKind;
 use super::super::family::{EpsKey, Family, OwnDropouts, WindowRule};
 use super::super::names::Names;
 use super::super::style::{Biases, HeadNorms, MlpActivation, NormPlaces, Rotation, Style};
-use super::base::{ARCEE_NAMES, LLAMA, NO_BIAS, NO_DROPOUT, NO_PLAN, WITH_NORMS, WITH_TABLE};
+use super::base::{ARCEE_NAMES, LLAMA, NAMES_WITHOUT_TARGETS, NO_BIAS, NO_DROPOUT, NO_PLAN, WITH_NORMS, WITH_TABLE};
 
 /// Hunyuan's names.
 const HUNYUAN_NAMES: Names = Names { head_norms: ["query_layernorm", "key_layernorm"], ..Names::LLAMA };
 
 /// All of them.
-pub(super) static FAMILIES: [Family; 8] = [
+pub(super) static FAMILIES: &[Family] = &[
     Family {
         name: "arcee",
         style: Style { ungated: true, names: ARCEE_NAMES, activation: MlpActivation::SquaredRelu, ..Style::LLAMA },
@@ -41,6 +41,24 @@ pub(super) static FAMILIES: [Family; 8] = [
         windows: WindowRule::AllButEveryUnlessNone(4),
         turns_in_windows: true,
         own_keys: &["sliding_window_pattern"],
+        ..LLAMA
+    },
+    Family {
+        name: "helium",
+        style: Style {
+            norm: NormKind::LateCast,
+            rotation: Rotation::WholeNeighbours,
+            names: NAMES_WITHOUT_TARGETS,
+            ..Style::LLAMA
+        },
+        attention_bias: (false, Biases::Inputs),
+        vocab: Some(48_000),
+        heads: Some(20),
+        kv_heads: Some(20),
+        head_size: Some(128),
+        eps: 1e-8,
+        theta: 100_000.0,
+        padding: Some(3),
         ..LLAMA
     },
     Family {

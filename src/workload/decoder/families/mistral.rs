@@ -6,7 +6,7 @@ use super::super::style::Style;
 use super::base::{EXPERTS, LLAMA, NO_BIAS};
 
 /// All of them.
-pub(super) static FAMILIES: [Family; 4] = [
+pub(super) static FAMILIES: &[Family] = &[
     Family {
         name: "ministral",
         attention_bias: NO_BIAS,

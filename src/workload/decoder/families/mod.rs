@@ -19,18 +19,18 @@ use super::family::Family;
 
 /// All, by lineage.
 static LINEAGES: [&[Family]; 12] = [
-    &cohere::FAMILIES,
-    &deepseek::FAMILIES,
-    &gemma::FAMILIES,
-    &glm::FAMILIES,
-    &gpt::FAMILIES,
-    &gpt_oss::FAMILIES,
-    &granite::FAMILIES,
-    &llama::FAMILIES,
-    &mistral::FAMILIES,
-    &olmo::FAMILIES,
-    &phi::FAMILIES,
-    &qwen::FAMILIES,
+    cohere::FAMILIES,
+    deepseek::FAMILIES,
+    gemma::FAMILIES,
+    glm::FAMILIES,
+    gpt::FAMILIES,
+    gpt_oss::FAMILIES,
+    granite::FAMILIES,
+    llama::FAMILIES,
+    mistral::FAMILIES,
+    olmo::FAMILIES,
+    phi::FAMILIES,
+    qwen::FAMILIES,
 ];
 
 impl Family {

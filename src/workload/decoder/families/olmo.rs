@@ -17,7 +17,7 @@ const OLMO: Style = Style {
 };
 
 /// All of them.
-pub(super) static FAMILIES: [Family; 4] = [
+pub(super) static FAMILIES: &[Family] = &[
     Family {
         name: "olmo",
         style: Style { norm: NormKind::Bare, rotation: Rotation::Wide, ..Style::LLAMA },

@@ -20,7 +20,7 @@ const PHI_NAMES: Names = Names {
 };
 
 /// All of them.
-pub(super) static FAMILIES: [Family; 3] = [
+pub(super) static FAMILIES: &[Family] = &[
     Family {
         name: "phi",
         style: Style {

@@ -6,7 +6,7 @@ use super::super::style::{Biases, HeadNorms, Style};
 use super::base::{EXPERTS, LLAMA, WITH_NORMS};
 
 /// All of them.
-pub(super) static FAMILIES: [Family; 4] = [
+pub(super) static FAMILIES: &[Family] = &[
     Family {
         name: "qwen2",
         style: Style { biases: Biases::Inputs, ..Style::LLAMA },
