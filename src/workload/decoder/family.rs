@@ -164,6 +164,8 @@ pub(super) enum WindowRule {
     AllWhereAsked,
     /// All layers but every n-th unless `layer_types` says otherwise, with the family's window by default.
     AllButEvery(usize),
+    /// As `AllButEvery`, but of every n layers the first has none.
+    AllButFirstOf(usize),
     /// As `AllButEvery`, but no layer if the window is given as none.
     AllButEveryUnlessNone(usize),
     /// Layers after the first `max_window_layers` unless `layer_types` says otherwise, if `use_sliding_window` is set.

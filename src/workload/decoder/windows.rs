@@ -47,7 +47,9 @@ impl WindowKeys {
                 let window = asked.then(|| given.unwrap_or(family.window));
                 return Ok(window.map_or(SlidingWindows::NONE, SlidingWindows::every));
             }
-            WindowRule::AllButEvery(_) | WindowRule::AllOrListed => Some(given.unwrap_or(family.window)),
+            WindowRule::AllButEvery(_) | WindowRule::AllButFirstOf(_) | WindowRule::AllOrListed => {
+                Some(given.unwrap_or(family.window))
+            }
             WindowRule::AllButEveryUnlessNone(_) => self.sliding_window.unwrap_or(Some(family.window)),
             WindowRule::Early => Some(if asked { given.unwrap_or(family.window) } else { 0 }),
             WindowRule::Late | WindowRule::Unrotated => given.filter(|_| asked),
@@ -67,6 +69,7 @@ impl WindowKeys {
                 };
                 (1..=layers).map(|layer| !layer.is_multiple_of(every.max(1))).collect()
             }
+            (None, WindowRule::AllButFirstOf(own)) => (0..layers).map(|layer| !layer.is_multiple_of(own)).collect(),
             (None, WindowRule::AllOrListed) => vec![true],
             (None, WindowRule::Early) => {
                 let most = self.max_window_layers.unwrap_or(28);
@@ -79,7 +82,10 @@ impl WindowKeys {
         };
         let pattern = LayerPattern::under("layer_types", &listed)?;
         // If no layer has a window, some families make no mask for windows.
-        let always = matches!(family.windows, WindowRule::AllButEvery(_) | WindowRule::AllOrListed | WindowRule::Early);
+        let always = matches!(
+            family.windows,
+            WindowRule::AllButEvery(_) | WindowRule::AllButFirstOf(_) | WindowRule::AllOrListed | WindowRule::Early
+        );
         let some = SlidingWindows::some(window, pattern);
         Ok(match pattern {
             LayerPattern::NONE if !always => SlidingWindows::NONE,

@@ -3,6 +3,7 @@
 use super::super::super::llama::NormKind;
 use super::super::family::{EpsKey, Family, OwnDropouts, WindowRule};
 use super::super::names::Names;
+use super::super::rotary_scaling::{Llama3Scaling, RotaryScaling};
 use super::super::style::{Biases, HeadNorms, MlpActivation, NormPlaces, Rotation, Style};
 use super::base::{ARCEE_NAMES, LLAMA, NAMES_WITHOUT_TARGETS, NO_BIAS, NO_DROPOUT, NO_PLAN, WITH_NORMS, WITH_TABLE};
 
@@ -16,6 +17,21 @@ pub(super) static FAMILIES: &[Family] = &[
         style: Style { ungated: true, names: ARCEE_NAMES, activation: MlpActivation::SquaredRelu, ..Style::LLAMA },
         eps: 1e-5,
         activation: ("hidden_act", "relu2"),
+        ..LLAMA
+    },
+    Family {
+        name: "cwm",
+        style: Style { names: NAMES_WITHOUT_TARGETS, ..Style::LLAMA },
+        attention_bias: NO_BIAS,
+        vocab: Some(128_256),
+        heads: Some(48),
+        kv_heads: Some(8),
+        head_size: Some(128),
+        eps: 1e-5,
+        theta: 1e6,
+        scaling: Some(RotaryScaling::Llama3(Llama3Scaling { factor: 16.0, low: 1.0, high: 4.0, original: 8192.0 })),
+        windows: WindowRule::AllButFirstOf(4),
+        window: 8192,
         ..LLAMA
     },
     Family {
