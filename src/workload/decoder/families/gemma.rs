@@ -3,9 +3,10 @@
 use super::super::super::llama::NormKind;
 use super::super::super::plan::TensorPlan;
 use super::super::family::{Family, WindowRule};
+use super::super::names::Names;
 use super::super::sizes::SoftCaps;
 use super::super::style::{HeadNorms, NormPlaces, Style};
-use super::base::{LLAMA, WITH_TABLE};
+use super::base::{LLAMA, NAMES_WITHOUT_TARGETS, WITH_TABLE};
 
 /// The style that all of them begin with.
 const GEMMA: Style =
@@ -58,6 +59,25 @@ pub(super) static FAMILIES: &[Family] = &[
             "rope_local_base_freq",
             "sliding_window_pattern",
         ],
+        ..LLAMA
+    },
+    Family {
+        name: "vaultgemma",
+        style: Style {
+            places: NormPlaces::Before,
+            names: Names { norms: ["input_layernorm", "pre_feedforward_layernorm"], ..NAMES_WITHOUT_TARGETS },
+            ..GEMMA
+        },
+        vocab: Some(256_000),
+        heads: Some(8),
+        kv_heads: Some(4),
+        head_size: Some(256),
+        tied: true,
+        padding: Some(0),
+        activation: ("hidden_activation", "gelu_pytorch_tanh"),
+        caps: SoftCaps { scores: Some(50.0), logits: Some(30.0) },
+        windows: WindowRule::AllButEvery(2),
+        own_keys: &["attn_logit_softcapping", "final_logit_softcapping", "hidden_activation", "query_pre_attn_scalar"],
         ..LLAMA
     },
 ];
