@@ -24,6 +24,8 @@ pub(super) struct ExpertKeys {
     norm_topk_prob: Option<bool>,
     decoder_sparse_step: Option<usize>,
     mlp_only_layers: Option<Vec<usize>>,
+    /// `sparse` or `dense` for each layer (GLM-4.7-Flash).
+    mlp_layer_types: Option<Vec<String>>,
     /// The key for `num_experts` in families with groups of experts.
     n_routed_experts: Option<Extent>,
     /// Number of shared experts, which see every position; they are built as one.
@@ -37,9 +39,18 @@ pub(super) struct ExpertKeys {
     topk_method: Option<String>,
 }
 
+/// Whether layers of a type have experts.
+fn has_experts(kind: &str) -> Result<bool, String> {
+    match kind {
+        "sparse" => Ok(true),
+        "dense" => Ok(false),
+        other => Err(format!("mlp_layer_types has '{other}', which is not there; there are sparse and dense")),
+    }
+}
+
 impl ExpertKeys {
     /// The keys that are given and that other families don't have.
-    pub fn asked(&self) -> [(&'static str, bool); 14] {
+    pub fn asked(&self) -> [(&'static str, bool); 15] {
         [
             ("num_experts", self.num_experts.is_some()),
             ("num_local_experts", self.num_local_experts.is_some()),
@@ -49,6 +60,7 @@ impl ExpertKeys {
             ("norm_topk_prob", self.norm_topk_prob.is_some()),
             ("decoder_sparse_step", self.decoder_sparse_step.is_some()),
             ("mlp_only_layers", self.mlp_only_layers.as_ref().is_some_and(|layers| !layers.is_empty())),
+            ("mlp_layer_types", self.mlp_layer_types.is_some()),
             ("n_routed_experts", self.n_routed_experts.is_some()),
             ("n_shared_experts", self.n_shared_experts.is_some()),
             ("n_group", self.n_group.is_some()),
@@ -95,7 +107,10 @@ impl ExpertKeys {
         let dense = self.mlp_only_layers.as_deref().unwrap_or_default();
         let step = self.decoder_sparse_step.unwrap_or(1).max(1);
         let sparse = |layer: usize| layer >= first && !dense.contains(&layer) && (layer + 1).is_multiple_of(step);
-        let listed: Vec<_> = (0..layers).map(sparse).collect();
+        let listed: Vec<_> = match &self.mlp_layer_types {
+            Some(types) => types.iter().map(|kind| has_experts(kind)).collect::<Result<_, _>>()?,
+            None => (0..layers).map(sparse).collect(),
+        };
         let layers = LayerPattern::under("mlp_only_layers", &listed)?;
         let OwnExperts { narrows, widens, of_chosen, router_first, clamped, narrow_correction, .. } = own;
         let rule = RouterRule { chosen, normalises, narrows, widens, of_chosen };

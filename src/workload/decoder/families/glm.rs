@@ -1,9 +1,12 @@
 //! GLM's.
 
+use vramlab_train::GroupRule;
+
 use super::super::super::plan::{TensorPair, TensorPlan};
 use super::super::family::{Family, OwnExperts};
+use super::super::sizes::LatentSizes;
 use super::super::style::{Biases, HeadNorms, LayerFusion, NormPlaces, Rotation, Style};
-use super::base::{EXPERTS, IN_ONE_GROUP, LLAMA};
+use super::base::{EXPERTS, IN_ONE_GROUP, LLAMA, NAMES_WITHOUT_TARGETS};
 
 /// GLM-4.
 const GLM: Family = Family {
@@ -63,6 +66,44 @@ pub(super) static FAMILIES: &[Family] = &[
             "topk_group",
             "use_qk_norm",
         ],
+        ..LLAMA
+    },
+    Family {
+        name: "glm4_moe_lite",
+        style: Style { rotation: Rotation::Pairs, names: NAMES_WITHOUT_TARGETS, ..Style::LLAMA },
+        vocab: Some(154_880),
+        heads: Some(20),
+        latent: Some((LatentSizes { query_rank: Some(768), rank: 512, plain: 192, value: 256 }, 64)),
+        eps: 1e-5,
+        experts: Some(OwnExperts {
+            count: 64,
+            chosen: 4,
+            hidden: Some(1536),
+            norm_topk_prob: true,
+            narrows: false,
+            router_first: false,
+            in_groups: Some(GroupRule { factor: 1.8, ..IN_ONE_GROUP }),
+            dense: 1,
+            ..EXPERTS
+        }),
+        own_keys: &[
+            "kv_lora_rank",
+            "mlp_layer_types",
+            "moe_intermediate_size",
+            "n_group",
+            "n_routed_experts",
+            "n_shared_experts",
+            "norm_topk_prob",
+            "num_experts_per_tok",
+            "q_lora_rank",
+            "qk_nope_head_dim",
+            "qk_rope_head_dim",
+            "rope_interleave",
+            "routed_scaling_factor",
+            "topk_group",
+            "v_head_dim",
+        ],
+        harmless: &["first_k_dense_replace"],
         ..LLAMA
     },
 ];
