@@ -170,6 +170,8 @@ pub(super) enum WindowRule {
     AllButEveryUnlessNone(usize),
     /// Layers after the first `max_window_layers` unless `layer_types` says otherwise, if `use_sliding_window` is set.
     Late,
+    /// Layers after so many, or the first `max_window_layers`, unless the window is given as none or `layer_types` says otherwise.
+    LateUnlessNone(usize),
     /// Every second layer up to `max_window_layers` unless `layer_types` says otherwise, if `use_sliding_window` is set; else no
     /// layer, but a mask with a window of no positions is still made.
     Early,

@@ -50,7 +50,9 @@ impl WindowKeys {
             WindowRule::AllButEvery(_) | WindowRule::AllButFirstOf(_) | WindowRule::AllOrListed => {
                 Some(given.unwrap_or(family.window))
             }
-            WindowRule::AllButEveryUnlessNone(_) => self.sliding_window.unwrap_or(Some(family.window)),
+            WindowRule::AllButEveryUnlessNone(_) | WindowRule::LateUnlessNone(_) => {
+                self.sliding_window.unwrap_or(Some(family.window))
+            }
             WindowRule::Early => Some(if asked { given.unwrap_or(family.window) } else { 0 }),
             WindowRule::Late | WindowRule::Unrotated => given.filter(|_| asked),
         };
@@ -74,6 +76,9 @@ impl WindowKeys {
             (None, WindowRule::Early) => {
                 let most = self.max_window_layers.unwrap_or(28);
                 (0..layers).map(|layer| asked && layer.is_multiple_of(2) && layer < most).collect()
+            }
+            (None, WindowRule::LateUnlessNone(own)) => {
+                (0..layers).map(|layer| layer >= self.max_window_layers.unwrap_or(own)).collect()
             }
             (None, WindowRule::Late) => {
                 (0..layers).map(|layer| layer >= self.max_window_layers.unwrap_or(28)).collect()

@@ -2,9 +2,9 @@
 
 use vramlab_train::{ExpertScores, GroupRule};
 
-use super::super::family::{Family, OwnExperts};
+use super::super::family::{Family, OwnExperts, WindowRule};
 use super::super::sizes::LatentSizes;
-use super::super::style::{Rotation, Style};
+use super::super::style::{HeadNorms, Rotation, Style};
 use super::base::{EXPERTS, IN_ONE_GROUP, LLAMA, NAMES_WITHOUT_TARGETS};
 
 /// The keys of DeepSeek's experts and latent vectors.
@@ -69,6 +69,34 @@ pub(super) static FAMILIES: &[Family] = &[
         }),
         dequantized: Some("fp8"),
         own_keys: &DEEPSEEK,
+        ..LLAMA
+    },
+    Family {
+        name: "dots1",
+        style: Style { heads: HeadNorms::Each, names: NAMES_WITHOUT_TARGETS, ..Style::LLAMA },
+        vocab: Some(152_064),
+        heads: Some(32),
+        kv_heads: Some(32),
+        windows: WindowRule::LateUnlessNone(62),
+        experts: Some(OwnExperts {
+            hidden: Some(1408),
+            narrows: false,
+            router_first: false,
+            in_groups: Some(IN_ONE_GROUP),
+            narrow_correction: true,
+            ..EXPERTS
+        }),
+        own_keys: &[
+            "first_k_dense_replace",
+            "moe_intermediate_size",
+            "n_group",
+            "n_routed_experts",
+            "n_shared_experts",
+            "norm_topk_prob",
+            "num_experts_per_tok",
+            "routed_scaling_factor",
+            "topk_group",
+        ],
         ..LLAMA
     },
 ];
