@@ -374,6 +374,8 @@ fn adapters_beside_experts_are_refused() {
     let error = build("dots1-mini", Targets::default()).unwrap_err();
     assert_eq!(error, "peft has no default targets for this family; name some of q_proj, k_proj, v_proj and o_proj");
     assert_eq!(build("dots1-mini", Targets::of(Target::ALL)), Err(words.to_owned()));
+    assert_eq!(build("granitemoeshared-mini", Targets::of(Target::ALL)), Ok(()));
+    assert_eq!(build("granitemoeshared-mini", Targets::of([Target::Query, Target::Down])), Err(words.to_owned()));
     assert_eq!(build("qwen2moe-mini", Targets::of(Target::ALL)), Ok(()));
     // The layers of gpt-oss and GraniteMoE are no linear layers, so all of these leave them out.
     assert_eq!(build("granitemoe-mini", Targets::of(Target::ALL)), Ok(()));

@@ -206,7 +206,12 @@ impl ModelConfig {
             dropouts: self.dropouts.shares(family)?,
             multipliers: self.multipliers.multipliers(family),
             windows,
-            experts: self.experts.sizes(family, self.layers()?, || self.hidden(family))?,
+            experts: self.experts.sizes(
+                family,
+                self.layers()?,
+                || self.hidden(family),
+                self.granite4.beside_experts(),
+            )?,
             tower: None,
             lora: None,
         })

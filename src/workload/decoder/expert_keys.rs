@@ -75,12 +75,13 @@ impl ExpertKeys {
         matches!(self.num_local_experts, Some(None))
     }
 
-    /// The experts of a model with this many `layers`; `hidden` is the width of an MLP.
+    /// The experts of a model with this many `layers`; `hidden` is the width of an MLP, `of_layer` that of one that the file has beside experts.
     pub fn sizes(
         &self,
         family: &Family,
         layers: usize,
         hidden: impl FnOnce() -> Result<usize, String>,
+        of_layer: Option<usize>,
     ) -> Result<Option<ExpertSizes>, String> {
         let Some(own) = family.experts else { return Ok(None) };
         let some = |key: &str, given: Option<Option<Extent>>| match given {
@@ -112,10 +113,13 @@ impl ExpertKeys {
             None => (0..layers).map(sparse).collect(),
         };
         let layers = LayerPattern::under("mlp_only_layers", &listed)?;
-        let OwnExperts { narrows, widens, of_chosen, router_first, clamped, narrow_correction, .. } = own;
+        let OwnExperts {
+            narrows, widens, of_chosen, router_first, clamped, narrow_correction, shared_of_layer, ..
+        } = own;
         let rule = RouterRule { chosen, normalises, narrows, widens, of_chosen };
         let shared = match in_groups {
             Some(_) => Some(self.n_shared_experts.map_or(own.shared.unwrap_or(1), Extent::get) * hidden),
+            None if shared_of_layer => of_layer,
             None => own.shared.map(|own| self.shared_expert_intermediate_size.map_or(own, Extent::get)),
         };
         Ok(Some(ExpertSizes {
@@ -126,6 +130,7 @@ impl ExpertKeys {
             in_groups,
             narrow_correction,
             shared,
+            shared_of_layer,
             clamped,
             layers,
         }))

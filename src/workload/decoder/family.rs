@@ -147,6 +147,8 @@ pub(super) struct OwnExperts {
     pub dense: usize,
     /// Hidden values of a shared expert, which sees every position.
     pub shared: Option<usize>,
+    /// The shared expert belongs to the layer, with the hidden values that `shared_intermediate_size` says.
+    pub shared_of_layer: bool,
     /// The experts have biases and clamped gates.
     pub clamped: bool,
 }

@@ -123,7 +123,8 @@ impl Decoder {
             };
             return refused(format!("peft has no default targets for this family; name some of {some}"));
         }
-        let beside = |experts: ExpertSizes| experts.shared.is_none() || experts.in_groups.is_some();
+        let beside =
+            |experts: ExpertSizes| experts.shared.is_none() || experts.in_groups.is_some() || experts.shared_of_layer;
         if sizes.experts.is_some_and(beside) && sizes.lora.is_some_and(reaches) {
             return refused(
                 "adapters beside experts are not there; name some of attention's layers as targets, such as q_proj and o_proj"

@@ -72,6 +72,7 @@ pub const EXPERTS: OwnExperts = OwnExperts {
     narrow_correction: false,
     dense: 0,
     shared: None,
+    shared_of_layer: false,
     clamped: false,
 };
 
