@@ -62,6 +62,20 @@ impl Context {
         Ok(saved)
     }
 
+    /// Saves a slice of a wider tensor, whose values lie side by side here although PyTorch's have gaps between them: on its way to
+    /// the host it is copied beside itself first.
+    ///
+    /// # Errors
+    /// See [`Context::save`].
+    pub(crate) fn save_slice(&mut self, slice: &Tensor) -> OpResult<SavedVariable> {
+        if !matches!(self.saving, SavedTensorHooks::Offload(_)) {
+            return self.save(slice);
+        }
+        let copy = self.temporary(slice.shape(), slice.dtype(), "contiguous copy")?;
+        self.copy(slice, &copy)?;
+        self.save(&copy)
+    }
+
     /// Saves a tensor for a gradient that never comes, in a graph that leads to no loss: it lives until the handle is dropped. In
     /// a second run only that graph holds it.
     ///

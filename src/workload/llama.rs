@@ -15,6 +15,8 @@ pub enum NormKind {
     Plain,
     /// The weight is multiplied before the cast to that type (OLMo 2).
     Late,
+    /// The same with the weight cast to f32 first (Helium).
+    LateCast,
     /// The same with a weight that is added to 1 (Gemma).
     Centred,
     /// The mean is subtracted first, and a bias is added (StarCoder 2).
@@ -53,7 +55,7 @@ impl Norm {
         let weight = format!("{name}.weight");
         let weight = match kind {
             NormKind::Centred | NormKind::CentredLayer => Some(all.centred(cx, &weight, width)?),
-            NormKind::Plain | NormKind::Late | NormKind::Layer | NormKind::Unbiased => {
+            NormKind::Plain | NormKind::Late | NormKind::LateCast | NormKind::Layer | NormKind::Unbiased => {
                 Some(all.weight(cx, &weight, &[width])?)
             }
             NormKind::Bare => None,
@@ -101,6 +103,7 @@ impl Repeatable for Norm {
                 (NormKind::CentredLayer, Some(bias)) => cx.centred_layer_norm(input, weight, bias, eps),
                 (NormKind::Unbiased, _) => cx.wide_layer_norm(input, weight, eps),
                 (NormKind::Late, _) => cx.late_rms_norm(input, weight, self.eps),
+                (NormKind::LateCast, _) => cx.late_rms_norm_of_cast(input, weight, self.eps),
                 (NormKind::Centred, _) => cx.centred_rms_norm(input, weight, self.eps),
                 (NormKind::Plain | NormKind::Layer | NormKind::CentredLayer | NormKind::Bare, _) => {
                     cx.rms_norm(input, weight, self.eps)

@@ -199,6 +199,20 @@ fn a_key_of_another_family_is_named() {
         ("deepseek2-mini", "topk_method", json!("noaux_tc"), "topk_method 'noaux_tc' is not there; there are greedy"),
         ("deepseek2-mini", "mlp_bias", json!(true), "mlp_bias asks for something that deepseek_v2 does not have"),
         ("deepseek2-mini", "quantization_config", json!({"quant_method": "fp8"}), "quant_method 'fp8' is not there"),
+        (
+            "glm4lite-mini",
+            "mlp_layer_types",
+            json!(["moe"]),
+            "mlp_layer_types has 'moe', which is not there; there are",
+        ),
+        (
+            "qwen3moe-mini",
+            "mlp_layer_types",
+            json!(["dense"]),
+            "mlp_layer_types asks for something that qwen3_moe does",
+        ),
+        ("dots1-mini", "kv_lora_rank", json!(32), "kv_lora_rank asks for something that dots1 does not have"),
+        ("helium-mini", "hidden_act", json!("gelu"), "the activation 'gelu' of helium is not there; there is silu"),
         ("llama-biased", "kv_lora_rank", json!(32), "kv_lora_rank asks for something that llama does not have"),
         ("llama-biased", "new_decoder_architecture", json!(true), "new_decoder_architecture asks for something that"),
         ("qwen3moe-mini", "n_group", json!(2), "n_group asks for something that qwen3_moe does not have"),
@@ -348,7 +362,7 @@ fn adapters_beside_experts_are_refused() {
         assert_eq!(build(mini, Targets::default()), Ok(()));
     }
     // peft has no default for DeepSeek, whose layers have names of their own.
-    for mini in ["deepseek2-mini", "deepseek3-mini"] {
+    for mini in ["deepseek2-mini", "deepseek3-mini", "glm4lite-mini"] {
         assert_eq!(build(mini, Targets::of(Target::ALL)), Err(words.to_owned()), "{mini}");
         let error = build(mini, Targets::default()).unwrap_err();
         assert!(
@@ -357,6 +371,11 @@ fn adapters_beside_experts_are_refused() {
         );
         assert_eq!(build(mini, Targets::of([Target::FromLatent, Target::Output])), Ok(()));
     }
+    let error = build("dots1-mini", Targets::default()).unwrap_err();
+    assert_eq!(error, "peft has no default targets for this family; name some of q_proj, k_proj, v_proj and o_proj");
+    assert_eq!(build("dots1-mini", Targets::of(Target::ALL)), Err(words.to_owned()));
+    assert_eq!(build("granitemoeshared-mini", Targets::of(Target::ALL)), Ok(()));
+    assert_eq!(build("granitemoeshared-mini", Targets::of([Target::Query, Target::Down])), Err(words.to_owned()));
     assert_eq!(build("qwen2moe-mini", Targets::of(Target::ALL)), Ok(()));
     // The layers of gpt-oss and GraniteMoE are no linear layers, so all of these leave them out.
     assert_eq!(build("granitemoe-mini", Targets::of(Target::ALL)), Ok(()));

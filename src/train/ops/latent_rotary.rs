@@ -7,6 +7,7 @@ use crate::tensor::Tensor;
 use vramlab_device::{DType, RotaryPass, RotaryShape, kernels};
 
 use super::rotary::RotaryTables;
+use super::rotary_halves::TableKind;
 
 impl Context {
     /// Parts of queries and of keys (batch, heads, rows, size) rotated by their positions, in the wider of their type and the tables'
@@ -17,7 +18,8 @@ impl Context {
     /// Out of memory, a failed kernel.
     pub fn rotary_of_pairs(&mut self, parts: [&Tensor; 2], tables: &RotaryTables) -> OpResult<[Tensor; 2]> {
         let [q, k] = parts.map(|part| self.every_second(part));
-        Ok([self.rotated_halves(&q, tables)?, self.rotated_halves(&k, tables)?])
+        let kind = TableKind::Slice;
+        Ok([self.rotated_halves(&q, tables, kind)?, self.rotated_halves(&k, tables, kind)?])
     }
 
     /// `x[..., 0::2]` and `x[..., 1::2]`, views: the gradient of each is a tensor of the whole size, with zeros between.

@@ -15,12 +15,14 @@ pub(super) enum WeightSide {
 }
 
 /// When the weight is multiplied.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum WeightPrecision {
     /// After the cast back to the type of the input.
     Narrow,
     /// Before that cast.
     Wide,
+    /// The same, in f32 as well.
+    Cast,
 }
 
 impl Context {
@@ -48,6 +50,17 @@ impl Context {
         self.weighted_norm(input, weight, eps, WeightPrecision::Wide)
     }
 
+    /// The same with the weight cast to f32 first: `(weight.to(torch.float32) * ...).to(input.dtype)` (Helium).
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn late_rms_norm_of_cast(&mut self, input: &Tensor, weight: &Tensor, eps: f64) -> OpResult<Tensor> {
+        if self.fused && input.dtype() == weight.dtype() {
+            return self.fused_rms_norm(input, weight, eps);
+        }
+        self.weighted_norm(input, weight, eps, WeightPrecision::Cast)
+    }
+
     fn weighted_norm(&mut self, input: &Tensor, weight: &Tensor, eps: f64, by: WeightPrecision) -> OpResult<Tensor> {
         let dtype = input.dtype();
         let narrow = matches!(dtype, DType::F16 | DType::Bf16);
@@ -67,8 +80,13 @@ impl Context {
                 let normalised = if narrow { self.cast(&normalised, dtype, "normalised")? } else { normalised };
                 self.scale_columns(&normalised, weight, WeightSide::First)
             }
-            WeightPrecision::Wide => {
-                let wide = self.scale_columns(&normalised, weight, WeightSide::First)?;
+            WeightPrecision::Wide | WeightPrecision::Cast => {
+                let casts = by == WeightPrecision::Cast && matches!(weight.dtype(), DType::F16 | DType::Bf16);
+                // The cast weight is freed with the product, unless that saves it.
+                let wide = {
+                    let weight = if casts { &self.cast(weight, DType::F32, "norm weight in f32")? } else { weight };
+                    self.scale_columns(&normalised, weight, WeightSide::First)?
+                };
                 if wide.dtype() == dtype { Ok(wide) } else { self.cast(&wide, dtype, "norm output") }
             }
         };

@@ -30,6 +30,15 @@ pub struct Turn {
     pub widens: bool,
 }
 
+/// Copies of each angle in a row of a table.
+#[derive(Clone, Copy)]
+struct TableCopies {
+    /// Those that PyTorch's table has.
+    taken: usize,
+    /// Those that kernels read here, which lie side by side from its begin.
+    written: usize,
+}
+
 impl Context {
     /// The tables for `positions` (rows; i64, counted from 0) and `frequencies` (half of a head's elements; f32), in `dtype`:
     /// computed in f32, multiplied by `scaling`, cast. Nothing is differentiated.
@@ -43,7 +52,7 @@ impl Context {
         dtype: DType,
         scaling: f64,
     ) -> OpResult<RotaryTables> {
-        self.copied_tables([positions, frequencies], dtype, (scaling, 2))
+        self.copied_tables([positions, frequencies], dtype, scaling, TableCopies { taken: 2, written: 2 })
     }
 
     /// The same for [`Context::rotary_of_pairs`], with a value for each pair in the first half of what both copies take.
@@ -57,12 +66,7 @@ impl Context {
         dtype: DType,
         scaling: f64,
     ) -> OpResult<RotaryTables> {
-        let RotaryTables { cos, sin } = self.copied_tables([positions, frequencies], dtype, (scaling, 2))?;
-        let of_pairs = Shape::new(&[positions.numel(), frequencies.numel()]);
-        let [cos, sin] = [cos, sin].map(|table| table.window(of_pairs, 0));
-        // The values of a table with two copies begin with those of its first row alone.
-        self.write_tables(frequencies, [&cos, &sin], (scaling, 1))?;
-        Ok(RotaryTables { cos, sin })
+        self.copied_tables([positions, frequencies], dtype, scaling, TableCopies { taken: 2, written: 1 })
     }
 
     /// The same as numbers on the unit circle, for [`Context::rotary_of_complex`]: cosines and sines in f32, in one tensor.
@@ -120,14 +124,15 @@ impl Context {
         dtype: DType,
         scaling: f64,
     ) -> OpResult<RotaryTables> {
-        self.copied_tables([positions, frequencies], dtype, (scaling, 1))
+        self.copied_tables([positions, frequencies], dtype, scaling, TableCopies { taken: 1, written: 1 })
     }
 
     fn copied_tables(
         &mut self,
         [positions, frequencies]: [&Tensor; 2],
         dtype: DType,
-        (scaling, copies): (f64, usize),
+        scaling: f64,
+        TableCopies { taken: copies, written }: TableCopies,
     ) -> OpResult<RotaryTables> {
         let (rows, half) = (positions.numel(), frequencies.numel());
         let table = Shape::new(&[rows, copies * half]);
@@ -149,7 +154,11 @@ impl Context {
             } else {
                 [cx.activation(table, dtype, "rotary cosines")?, cx.activation(table, dtype, "rotary sines")?]
             };
-            cx.write_tables(frequencies, [&cos, &sin], (scaling, copies))?;
+            let [cos, sin] = [cos, sin].map(|table| match written == copies {
+                true => table,
+                false => table.window(Shape::new(&[rows, written * half]), 0),
+            });
+            cx.write_tables(frequencies, [&cos, &sin], (scaling, written))?;
             drop((as_floats, angles, twice, wide));
             Ok(RotaryTables { cos, sin })
         })

@@ -16,6 +16,15 @@ fn halves(whole: &Tensor) -> [Tensor; 2] {
     [0, half].map(|start| whole.strided(shape.with_last(half), whole.layout(), start))
 }
 
+/// What a table of one half is to PyTorch.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum TableKind {
+    /// A tensor of its own.
+    Whole,
+    /// The first half of each row of a table of both.
+    Slice,
+}
+
 impl Context {
     /// Queries or keys (batch, heads, rows, head size) rotated by their positions, in the wider of their type and the tables',
     /// which cover one half ([`Context::rotary_tables_of_half`]): `cat(first · cos − second · sin, second · cos + first · sin)`,
@@ -25,7 +34,7 @@ impl Context {
     /// Out of memory, a failed kernel.
     pub fn rotary_by_halves(&mut self, input: &Tensor, tables: &RotaryTables) -> OpResult<Tensor> {
         let halves = self.halves(input);
-        self.rotated_halves(&halves, tables)
+        self.rotated_halves(&halves, tables, TableKind::Whole)
     }
 
     /// The same for two halves (batch, heads, rows, half of a head) that were cut apart before.
@@ -33,28 +42,37 @@ impl Context {
         &mut self,
         [first, second]: &[Tensor; 2],
         RotaryTables { cos, sin }: &RotaryTables,
+        kind: TableKind,
     ) -> OpResult<Tensor> {
         let (narrow, half) = (first.dtype(), first.shape());
         let wide = if cos.dtype().size() > narrow.size() { cos.dtype() } else { narrow };
         let whole = half.with_last(2 * half.last());
         self.op("rotary", |cx| {
             let differentiates = cx.differentiates(&[first, second]);
-            let save = |cx: &mut Self, table: &Tensor| differentiates.then(|| cx.save(table)).transpose();
-            let for_first = [save(cx, cos)?, save(cx, sin)?];
-            let turned = {
+            let save = |cx: &mut Self, table: &Tensor| {
+                let saved = differentiates.then(|| match kind {
+                    TableKind::Whole => cx.save(table),
+                    TableKind::Slice => cx.save_slice(table),
+                });
+                saved.transpose()
+            };
+            let (turned, for_first) = {
+                let of_cos = save(cx, cos)?;
                 let a = cx.half_times(first, cos, (half, wide))?;
+                let of_sin = save(cx, sin)?;
                 let b = cx.half_times(second, sin, (half, wide))?;
                 let turned = cx.temporary(half, wide, "rotated first half")?;
                 cx.launch(kernels::Elementwise::Sub { a: a.operand(), b: b.operand(), dst: turned.operand() })?;
-                turned
+                (turned, [of_cos, of_sin])
             };
-            let for_second = [save(cx, cos)?, save(cx, sin)?];
-            let other = {
+            let (other, for_second) = {
+                let of_cos = save(cx, cos)?;
                 let a = cx.half_times(second, cos, (half, wide))?;
+                let of_sin = save(cx, sin)?;
                 let b = cx.half_times(first, sin, (half, wide))?;
                 let other = cx.temporary(half, wide, "rotated second half")?;
                 cx.launch(kernels::Elementwise::Add { a: a.operand(), b: b.operand(), dst: other.operand() })?;
-                other
+                (other, [of_cos, of_sin])
             };
             let output = cx.activation(whole, wide, "rotated")?;
             let [to_first, to_second] = halves(&output);

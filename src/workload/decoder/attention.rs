@@ -13,6 +13,7 @@ use super::attention_inputs::{AttentionInputs, Mask};
 use super::head_norms::NormsOfHeads;
 use super::latent::LatentProjections;
 use super::names::Names;
+use super::projections::{Parts, Projections};
 use super::sizes::{DecoderSizes, DropoutPlace, Dropouts};
 use super::style::{Biases, HeadNorms, LayerFusion, LayerLocals, NormPlaces, Rotation};
 
@@ -29,29 +30,6 @@ enum NormOrder {
     Whole,
     /// The heads of both after the rotation (Hunyuan).
     Turned,
-}
-
-/// The layers that make queries, keys and values.
-enum Projections {
-    Apart(Box<[Adaptable; 3]>),
-    /// One layer makes all three, side by side in each head (GPT-NeoX).
-    Heads(Box<Adaptable>),
-    /// The same, each cut out of it for itself (BLOOM).
-    Selected(Box<Adaptable>),
-    /// One layer makes all three, side by side (GPT-2).
-    Thirds(Box<Adaptable>),
-    /// One layer makes all three, for groups of heads that share a key and a value (Falcon).
-    Groups {
-        all: Box<Adaptable>,
-        groups: usize,
-    },
-    /// Queries, and keys and values by way of a latent vector (DeepSeek).
-    Latent(Box<LatentProjections>),
-    /// One layer makes all three (Phi-3): columns of queries, then of keys and as many of values.
-    Packed {
-        all: Box<Adaptable>,
-        widths: [usize; 2],
-    },
 }
 
 /// Attention with queries and keys rotated by position; keys and values may serve several heads of queries.
@@ -98,18 +76,21 @@ impl Attention {
             return Ok(Self::of(cx, name, sizes, projections, output, None));
         }
         let place = style.sinks.then(|| all.reserve());
+        let biased = style.biases != Biases::None;
+        let joined = match style.packing {
+            LayerFusion::All => Some(Projections::packed(cx, all, name, sizes)?),
+            LayerFusion::Heads | LayerFusion::Selected | LayerFusion::Thirds | LayerFusion::Groups => {
+                Some(Projections::side_by_side(cx, all, name, sizes)?)
+            }
+            LayerFusion::None | LayerFusion::Gates => None,
+        };
+        if let Some((projections, output)) = joined {
+            return Ok(Self::of(cx, name, sizes, projections, output, None));
+        }
         let mut projection = |cx: &mut Context, part: &str, ends: [usize; 2], biased: bool| {
             let make = if biased { Adaptable::biased } else { Adaptable::plain };
             make(cx, all, &format!("{name}.{part}"), ends)
         };
-        let biased = style.biases != Biases::None;
-        match style.packing {
-            LayerFusion::All => return Self::packed(cx, all, name, sizes),
-            LayerFusion::Heads | LayerFusion::Selected | LayerFusion::Thirds | LayerFusion::Groups => {
-                return Self::side_by_side(cx, all, name, sizes);
-            }
-            LayerFusion::None | LayerFusion::Gates => {}
-        }
         let mut input =
             |cx: &mut Context, part: &str, heads: usize| projection(cx, part, [width, heads * head_size], biased);
         let mut each = [(Target::Query, heads), (Target::Key, kv_heads), (Target::Value, kv_heads)]
@@ -150,40 +131,6 @@ impl Attention {
             _ => None,
         };
         Ok(Self { sinks, apart, ..Self::of(cx, name, sizes, projections, output, norms) })
-    }
-
-    /// With one projection to queries, keys and values, which comes after that of the output in the module.
-    fn packed(cx: &mut Context, all: &mut Parameters, name: &str, sizes: &DecoderSizes) -> OpResult<Self> {
-        let DecoderSizes { width, heads, kv_heads, head_size, .. } = *sizes;
-        let widths = [heads * head_size, kv_heads * head_size];
-        let output = Adaptable::plain(cx, all, &format!("{name}.o_proj"), [widths[0], width])?;
-        let all = Adaptable::plain(cx, all, &format!("{name}.qkv_proj"), [width, widths[0] + 2 * widths[1]])?;
-        let projections = Projections::Packed { all: Box::new(all), widths };
-        Ok(Self::of(cx, name, sizes, projections, output, None))
-    }
-
-    /// With one projection that makes queries, keys and values side by side, in each head or over all heads.
-    fn side_by_side(cx: &mut Context, all: &mut Parameters, name: &str, sizes: &DecoderSizes) -> OpResult<Self> {
-        let DecoderSizes { width, heads, kv_heads, head_size, style, .. } = *sizes;
-        let make = match style.biases {
-            Biases::All if style.conv1d => Adaptable::conv1d,
-            Biases::All => Adaptable::biased,
-            Biases::None | Biases::Inputs if style.products => Adaptable::product,
-            Biases::None | Biases::Inputs => Adaptable::plain,
-        };
-        let ([whole, output], inner) =
-            ([style.names.projections, style.names.output].map(Target::word), heads * head_size);
-        let keys = if style.packing == LayerFusion::Groups { kv_heads * head_size } else { inner };
-        let projections = make(cx, all, &format!("{name}.{whole}"), [width, inner + 2 * keys])?;
-        let output = make(cx, all, &format!("{name}.{output}"), [inner, width])?;
-        let projections = Box::new(projections);
-        let projections = match style.packing {
-            LayerFusion::Thirds => Projections::Thirds(projections),
-            LayerFusion::Selected => Projections::Selected(projections),
-            LayerFusion::Groups => Projections::Groups { all: projections, groups: kv_heads },
-            _ => Projections::Heads(projections),
-        };
-        Ok(Self::of(cx, name, sizes, projections, output, None))
     }
 
     fn of(
@@ -234,76 +181,20 @@ impl Attention {
             dropouts,
             names: style.names,
             keeps: style.kept.rotated(),
-            plain: style.names == Names::GPT2,
+            plain: style.gpt2_scores,
         }
     }
 
     pub fn adapt(&mut self, cx: &mut Context, all: &mut Parameters, name: &str, lora: Lora) -> OpResult<()> {
-        match &mut self.projections {
-            Projections::Apart(projections) => {
-                let mut each: Vec<_> =
-                    projections.iter_mut().zip([Target::Query, Target::Key, Target::Value]).collect();
-                if self.query_scale.is_some() {
-                    each.rotate_left(1);
-                }
-                for (projection, target) in each {
-                    projection.adapt(cx, all, name, lora, target)?;
-                }
-                self.output.adapt(cx, all, name, lora, self.names.output)
-            }
-            Projections::Heads(projections)
-            | Projections::Selected(projections)
-            | Projections::Thirds(projections)
-            | Projections::Groups { all: projections, .. } => {
-                projections.adapt(cx, all, name, lora, self.names.projections)?;
-                self.output.adapt(cx, all, name, lora, self.names.output)
-            }
-            Projections::Latent(projections) => {
-                projections.adapt(cx, all, name, lora)?;
-                self.output.adapt(cx, all, name, lora, self.names.output)
-            }
-            Projections::Packed { all: packed, .. } => {
-                self.output.adapt(cx, all, name, lora, self.names.output)?;
-                packed.adapt(cx, all, name, lora, self.names.projections)
-            }
-        }
+        let of_output = (&mut self.output, self.names, self.query_scale.is_some());
+        self.projections.adapt(cx, all, name, lora, of_output)
     }
 
     /// Queries, keys and values (batch, heads, rows, head size), normalised if the model does that here, and the tensors with
     /// variables of their own, such as the one that all three were cut from.
-    fn parts(&self, cx: &mut Context, input: &Tensor, seen: &AttentionInputs) -> OpResult<([Tensor; 3], Vec<Tensor>)> {
-        let (parts, packed) = match &self.projections {
-            Projections::Apart(projections) => return Ok((self.projected(cx, input, projections)?, Vec::new())),
-            Projections::Latent(projections) => return projections.parts(cx, input, seen),
-            Projections::Heads(projections) => {
-                let packed = projections.forward(cx, input)?;
-                (cx.thirds_of_heads(&packed, self.head_size), packed)
-            }
-            Projections::Selected(projections) => {
-                let packed = projections.forward(cx, input)?;
-                (cx.selected_thirds(&packed, self.head_size), packed)
-            }
-            Projections::Thirds(projections) => {
-                let packed = projections.forward(cx, input)?;
-                let [q, k, v] = cx.thirds(&packed);
-                // In the order in which transformers separates the heads.
-                let [k, v, q] = [k, v, q].map(|part| cx.by_head_size(&part, self.head_size));
-                ([q, k, v], packed)
-            }
-            Projections::Groups { all, groups } => {
-                let packed = all.forward(cx, input)?;
-                let parts = cx.within(self.scope, |cx| cx.parts_of_groups(&packed, self.head_size, *groups))?;
-                (parts, packed)
-            }
-            Projections::Packed { all, widths: [queries, keys] } => {
-                let packed = all.forward(cx, input)?;
-                let (key, value) = (*queries, queries + keys);
-                let columns = [(0, *queries), (key, *keys), (value, *keys)];
-                let parts = columns.map(|(start, width)| cx.columns(&packed, start, width));
-                (parts.map(|part| cx.by_head_size(&part, self.head_size)), packed)
-            }
-        };
-        Ok((parts, vec![packed]))
+    fn parts(&self, cx: &mut Context, input: &Tensor, seen: &AttentionInputs) -> OpResult<Parts> {
+        let of_heads = (self.scope, self.head_size);
+        self.projections.parts(cx, input, of_heads, seen, |cx, each| self.projected(cx, input, each))
     }
 
     /// The same from projections apart.
@@ -394,6 +285,7 @@ impl Attention {
             }
             Rotation::GivingWay => return cx.rotary_before_rest([&q, &k], tables, Turn::default()),
             Rotation::BeforeRest => return cx.rotary_with_parts([&q, &k], tables).map(|[whole, _parts]| whole),
+            Rotation::WholeNeighbours => (Turn { neighbours: true, widens: false }, &cx.tables_of_neighbours(tables)?),
             Rotation::WideNeighbours => (Turn { neighbours: true, widens: true }, &cx.tables_of_neighbours(tables)?),
             Rotation::CastNeighbours => {
                 let (dtype, wide) = (q.dtype(), DType::F32);

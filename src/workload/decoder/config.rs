@@ -8,21 +8,21 @@ use serde_json::Value;
 use vramlab_device::DType;
 
 use super::super::bounds::{Extent, Repeats};
-use super::super::llama::NormKind;
 use super::super::quantization::{BitsAndBytesConfig, Quantization};
 use super::super::unread::Unread;
+use super::dropout_keys::DropoutKeys;
 use super::expert_keys::ExpertKeys;
 use super::falcon::FalconKeys;
-use super::family::Family;
+use super::family::{EpsKey, Family, HiddenRule};
 use super::gpt2::Gpt2Keys;
 use super::granite4::Granite4Keys;
 use super::harmless::HARMLESS;
 use super::latent_keys::LatentKeys;
-use super::names::Names;
+use super::multiplier_keys::MultiplierKeys;
 use super::opt::OptKeys;
 use super::pattern::LayerPattern;
 use super::rope::{Rope, RopeKeys};
-use super::sizes::{DecoderSizes, DropoutPlace, Dropouts, Multipliers, SlidingWindows, SoftCaps};
+use super::sizes::{DecoderSizes, SlidingWindows, SoftCaps};
 use super::style::{Biases, HeadNorms, MlpActivation, NormPlaces, Rotation, Style};
 use super::tower::TowerKeys;
 use super::windows::{WindowKeys, given};
@@ -56,16 +56,8 @@ pub struct ModelConfig {
     mlp_bias: Option<bool>,
     /// Of attention and MLP alike (ERNIE 4.5).
     use_bias: Option<bool>,
-    attention_dropout: Option<f64>,
     /// The bias of the output, if `attention_bias` does not cover it (Seed-OSS).
     attention_out_bias: Option<bool>,
-    residual_dropout: Option<f64>,
-    embedding_dropout: Option<f64>,
-    /// Dropout of attention and MLP outputs (GPT-NeoX), or of the MLP's alone (StableLM).
-    hidden_dropout: Option<f64>,
-    /// The names of the dropouts in GPT-2 and Phi.
-    embd_pdrop: Option<f64>,
-    resid_pdrop: Option<f64>,
     use_parallel_residual: Option<bool>,
     /// Biases of queries, keys and values (StableLM).
     use_qkv_bias: Option<bool>,
@@ -80,16 +72,15 @@ pub struct ModelConfig {
     pad_token_id: Option<Option<i64>>,
     /// The bound on queries, keys and values.
     clip_qkv: Option<f64>,
-    attn_logit_softcapping: Option<f64>,
-    final_logit_softcapping: Option<f64>,
+    /// The key is there, perhaps with `null`, which is no bound; so is the next.
+    #[serde(default, deserialize_with = "given")]
+    attn_logit_softcapping: Option<Option<f64>>,
+    #[serde(default, deserialize_with = "given")]
+    final_logit_softcapping: Option<Option<f64>>,
     no_rope_layers: Option<Vec<u8>>,
     no_rope_layer_interval: Option<usize>,
     rope_local_base_freq: Option<f64>,
     partial_rotary_factor: Option<f64>,
-    embedding_multiplier: Option<f64>,
-    attention_multiplier: Option<f64>,
-    residual_multiplier: Option<f64>,
-    logits_scaling: Option<f64>,
     /// Biases of queries, keys and values (Qwen1.5-MoE).
     qkv_bias: Option<bool>,
     layer_norm_eps: Option<f64>,
@@ -101,6 +92,10 @@ pub struct ModelConfig {
     #[serde(alias = "torch_dtype")]
     pub dtype: Option<String>,
     quantization_config: Option<BitsAndBytesConfig>,
+    #[serde(flatten)]
+    dropouts: DropoutKeys,
+    #[serde(flatten)]
+    multipliers: MultiplierKeys,
     #[serde(flatten)]
     windows: WindowKeys,
     #[serde(flatten)]
@@ -129,7 +124,7 @@ impl ModelConfig {
     pub fn sizes(&self, seq: Extent, layers: Option<Repeats>, vocab: Option<Extent>) -> Result<DecoderSizes, String> {
         let family = self.family()?;
         if let Some(text) = &self.text_config {
-            self.refuse_unread(None)?;
+            self.refuse_unread(family, None)?;
             let text = text.sizes(seq, layers, vocab)?;
             let sizes = self.tower.beside(&self.model_type, text, self.tie_word_embeddings)?;
             return Ok(DecoderSizes {
@@ -138,19 +133,16 @@ impl ModelConfig {
             });
         }
         self.refuse_what_is_not_there(family)?;
-        let gemma2 = family.name == "gemma2";
         let positions = self.learned_positions();
-        if let Some(most) = positions.filter(|most| seq.get() > *most) {
-            let key = if family.name == "gpt2" { "n_positions" } else { "max_position_embeddings" };
-            return Err(format!("{key} is {most}, and samples have {}; use --seq {most} at most", seq.get()));
+        if let (Some(most), Some(own)) = (positions, family.positions)
+            && seq.get() > most
+        {
+            let (key, given) = (own.key, seq.get());
+            return Err(format!("{key} is {most}, and samples have {given}; use --seq {most} at most"));
         }
         let heads = needed("num_attention_heads", self.num_attention_heads.or(self.gpt2.n_head), family.heads)?;
         let width = self.width()?;
-        if (positions.is_some() || matches!(family.name, "bloom" | "falcon")) && !width.is_multiple_of(heads) {
-            let [key, of_heads] = match family.name {
-                "gpt2" => ["n_embd", "n_head"],
-                _ => ["hidden_size", "num_attention_heads"],
-            };
+        if let Some([key, of_heads]) = family.divided.filter(|_| !width.is_multiple_of(heads)) {
             return Err(format!("{key} is {width}, which {heads} heads do not divide; use a multiple of {of_heads}"));
         }
         let unrotated = self.unrotated(family)?;
@@ -161,7 +153,7 @@ impl ModelConfig {
         } else {
             unrotated
         };
-        let rotations = self.rotations();
+        let rotations = self.rotations(family);
         let latent = self.latent.sizes(family);
         let (head_size, rotated) = match latent {
             // A key for the size of heads is not read.
@@ -177,12 +169,7 @@ impl ModelConfig {
         Ok(DecoderSizes {
             vocab: needed("vocab_size", vocab.or(self.vocab_size), family.vocab)?,
             width,
-            hidden: match family.name {
-                "gpt2" => self.gpt2.n_inner.map_or(4 * width, Extent::get),
-                "bloom" => 4 * width,
-                "falcon" => self.falcon.ffn_hidden_size.map_or(4 * width, Extent::get),
-                _ => self.hidden(family)?,
-            },
+            hidden: self.hidden(family)?,
             layers: layers.map_or_else(|| self.layers(), |layers| Ok(layers.get()))?,
             heads,
             kv_heads: match family.name {
@@ -212,14 +199,19 @@ impl ModelConfig {
                 .or(family.own_keys.contains(&"query_pre_attn_scalar").then_some(256.0))
                 .or(latent.map(|_| head_size as f64 / rotations.product_scale().powi(2))),
             caps: SoftCaps {
-                scores: self.attn_logit_softcapping.or(gemma2.then_some(50.0)),
-                logits: self.final_logit_softcapping.or(gemma2.then_some(30.0)),
+                scores: self.attn_logit_softcapping.unwrap_or(family.caps.scores),
+                logits: self.final_logit_softcapping.unwrap_or(family.caps.logits),
             },
             logit_scale: family.own_keys.contains(&"logit_scale").then(|| self.logit_scale.unwrap_or(0.0625)),
-            dropouts: self.dropouts(family)?,
-            multipliers: self.multipliers(family),
+            dropouts: self.dropouts.shares(family)?,
+            multipliers: self.multipliers.multipliers(family),
             windows,
-            experts: self.experts.sizes(family, self.layers()?, || self.hidden(family))?,
+            experts: self.experts.sizes(
+                family,
+                self.layers()?,
+                || self.hidden(family),
+                self.granite4.beside_experts(),
+            )?,
             tower: None,
             lora: None,
         })
@@ -234,18 +226,15 @@ impl ModelConfig {
     /// The number of positions with learned embeddings, if the model has them.
     #[must_use]
     pub fn learned_positions(&self) -> Option<usize> {
-        match self.family().ok()?.name {
-            "gpt2" => Some(self.gpt2.positions(self.max_position_embeddings)),
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positions of a sample")]
-            "opt" => Some(self.max_position_embeddings.map_or(OptKeys::POSITIONS, |most| most as usize)),
-            _ => None,
-        }
+        let own = self.family().ok()?.positions?;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positions of a sample")]
+        let given = self.max_position_embeddings.map(|most| most as usize);
+        Some(self.gpt2.n_positions.map(Extent::get).or(given).unwrap_or(own.most))
     }
 
-    /// The token whose embedding gets no gradient; GPT-2 and GPT-NeoX train all embeddings.
+    /// The token whose embedding gets no gradient.
     fn padding(&self, family: &Family) -> Option<usize> {
-        let all_learn = [Names::BLOOM, Names::FALCON, Names::GPT2, Names::NEOX].contains(&family.style.names);
-        let token = self.pad_token_id.unwrap_or(family.padding).filter(|_| !all_learn);
+        let token = self.pad_token_id.unwrap_or(family.padding).filter(|_| !family.trains_padding);
         token.and_then(|token| usize::try_from(token).ok())
     }
 
@@ -254,10 +243,14 @@ impl ModelConfig {
     }
 
     fn hidden(&self, family: &Family) -> Result<usize, String> {
-        match family.name {
-            "granitemoehybrid" => Ok(self.granite4.hidden()),
-            "opt" => needed("ffn_dim", self.opt.ffn_dim, None),
-            _ => needed("intermediate_size", self.intermediate_size, None),
+        match family.hidden {
+            HiddenRule::IntermediateSize => needed("intermediate_size", self.intermediate_size, None),
+            HiddenRule::FfnDim => needed("ffn_dim", self.opt.ffn_dim, None),
+            HiddenRule::SharedIntermediateSize => Ok(self.granite4.hidden()),
+            HiddenRule::FourTimesWidth => {
+                let given = self.gpt2.n_inner.or(self.falcon.ffn_hidden_size).map(Extent::get);
+                given.map_or_else(|| Ok(4 * self.width()?), Ok)
+            }
         }
     }
 
@@ -314,66 +307,31 @@ impl ModelConfig {
     }
 
     fn eps(&self, family: &Family) -> f64 {
-        let given = match family.style.norm {
-            NormKind::Bare => None,
-            NormKind::Layer if matches!(family.name, "bloom" | "falcon" | "gpt2") => self.gpt2.layer_norm_epsilon,
-            NormKind::Layer => self.norm_epsilon.or(self.layer_norm_eps),
-            NormKind::CentredLayer => self.norm_eps,
-            NormKind::Unbiased => self.layer_norm_eps,
-            NormKind::Plain | NormKind::Late | NormKind::Centred => self.rms_norm_eps,
+        let given = match family.eps_key {
+            EpsKey::RmsNormEps => self.rms_norm_eps,
+            EpsKey::LayerNormEps => self.layer_norm_eps,
+            EpsKey::LayerNormEpsilon => self.gpt2.layer_norm_epsilon,
+            EpsKey::NormEps => self.norm_eps,
+            EpsKey::NormEpsilon => self.norm_epsilon,
+            EpsKey::Fixed => None,
         };
         given.unwrap_or(family.eps)
     }
 
-    fn dropouts(&self, family: &Family) -> Result<Dropouts, String> {
-        // The first key that is given.
-        let share = |keys: &[(&str, Option<f64>)], own: f64| {
-            let given = keys.iter().find_map(|(key, share)| Some((key, (*share)?)));
-            match given {
-                Some((key, share)) if !(0.0..1.0).contains(&share) => {
-                    Err(format!("{key} is {share}; use a number from 0 on, below 1"))
+    fn style(&self, family: &Family) -> Style {
+        let asked = self.use_qk_norm == Some(true) || self.qk_layernorm == Some(true);
+        let heads = match family.style.heads {
+            HeadNorms::Turned => HeadNorms::Turned,
+            own => {
+                if asked {
+                    family.asked_norms
+                } else {
+                    own
                 }
-                given => Ok(given.map_or(own, |(_, share)| share)),
             }
         };
-        let hidden = share(&[("hidden_dropout", self.hidden_dropout)], 0.0)?;
-        let (place, hidden) = match family.name {
-            "gpt_neox" | "phi" => (DropoutPlace::Behind, hidden),
-            "bloom" => (DropoutPlace::Behind, 0.0),
-            "falcon" | "stablelm" => (DropoutPlace::BehindMlp, 0.0),
-            "gpt2" => (DropoutPlace::Within, family.dropout),
-            "opt" => (DropoutPlace::Behind, 0.0),
-            _ => (DropoutPlace::Within, 0.0),
-        };
-        let attention = [("attention_dropout", self.attention_dropout), ("attn_pdrop", self.gpt2.attn_pdrop)];
-        let embedding = [("embedding_dropout", self.embedding_dropout), ("embd_pdrop", self.embd_pdrop)];
-        let residual = [
-            ("residual_dropout", self.residual_dropout),
-            ("hidden_dropout", self.hidden_dropout),
-            ("resid_pdrop", self.resid_pdrop),
-            ("dropout", self.opt.dropout),
-        ];
-        let of_stream = if family.name == "opt" { 0.1 } else { family.dropout };
-        Ok(Dropouts {
-            attention: share(&attention, family.dropout)?,
-            embedding: share(&embedding, hidden)?,
-            replaces: family.name == "phi",
-            residual: share(&residual, of_stream)?,
-            place,
-        })
-    }
-
-    fn style(&self, family: &Family) -> Style {
-        let heads = match (self.use_qk_norm, self.qk_layernorm) {
-            _ if family.style.heads == HeadNorms::Turned => HeadNorms::Turned,
-            (Some(true), _) if family.name == "glm4_moe" => HeadNorms::EachBehindValues,
-            (Some(true), _) => HeadNorms::Each,
-            (_, Some(true)) if family.name == "phi" => HeadNorms::Each,
-            (_, Some(true)) => HeadNorms::Apart,
-            _ => family.style.heads,
-        };
         let (on, meant) = family.attention_bias;
-        let everywhere = self.use_bias.unwrap_or(family.name == "starcoder2");
+        let everywhere = self.use_bias.unwrap_or(family.biased);
         // Qwen2 always has its own biases.
         let biases = match family.style.biases {
             Biases::Inputs if self.qkv_bias == Some(false) => Biases::None,
@@ -398,16 +356,6 @@ impl ModelConfig {
         };
         let style = Style { biases, mlp_biases, activation, heads, places, rotation, ..family.style };
         if family.name == "falcon" { self.falcon.style(style) } else { style }
-    }
-
-    fn multipliers(&self, family: &Family) -> Option<Multipliers> {
-        family.own_keys.contains(&"residual_multiplier").then(|| Multipliers {
-            embedding: self.embedding_multiplier.unwrap_or(1.0),
-            late: family.name == "granitemoe",
-            attention: self.attention_multiplier.unwrap_or(1.0),
-            residual: self.residual_multiplier.unwrap_or(1.0),
-            logits: self.logits_scaling.unwrap_or(1.0),
-        })
     }
 
     /// The layers whose queries and keys are not rotated.
@@ -440,14 +388,13 @@ impl ModelConfig {
     /// (`Mxfp4Config(dequantize=True)`, `FineGrainedFP8Config(dequantize=True)`).
     fn comes_dequantized(&self) -> bool {
         let packed = self.quantization_config.as_ref().and_then(BitsAndBytesConfig::method);
-        let family = self.family().map_or("", |family| family.name);
-        matches!((family, packed), ("gpt_oss", Some("mxfp4")) | ("deepseek_v3", Some("fp8")))
+        packed.is_some() && self.family().is_ok_and(|family| family.dequantized == packed)
     }
 
     /// The keys about rotations.
-    fn rotations(&self) -> RopeKeys<'_> {
+    fn rotations(&self, family: &Family) -> RopeKeys<'_> {
         // Other families have the key but don't read it.
-        let reads = self.model_type == "gpt_neox";
+        let reads = family.own_keys.contains(&"rotary_pct");
         RopeKeys {
             parameters: self.rope_parameters.as_ref(),
             scaling: self.rope_scaling.as_ref(),
@@ -471,20 +418,18 @@ impl ModelConfig {
 
     fn refuse_what_is_not_there(&self, family: &Family) -> Result<(), String> {
         let missing = |key: &str, what: &str| Err(format!("{key} asks for {what}, which is not there; leave it out"));
-        // The older key of Gemma 2 and 3 has another value and is not read.
-        let newer = family.own_keys.contains(&"hidden_activation");
-        let given = match family.name {
-            "gpt2" | "opt" => &self.gpt2.activation_function,
-            "falcon" => &self.falcon.activation,
-            _ if newer => &self.hidden_activation,
+        let (key, known) = family.activation;
+        // Families whose key is another have `hidden_act` too, with any value.
+        let given = match key {
+            "activation_function" => &self.gpt2.activation_function,
+            "activation" => &self.falcon.activation,
+            "hidden_activation" => &self.hidden_activation,
             _ => &self.hidden_act,
         };
-        let known = |act: &str| act == family.activation || family.own_keys.contains(&act);
-        if let Some(other) = given.as_deref().filter(|act| !known(act)) {
-            return Err(format!(
-                "the activation '{other}' of {} is not there; there is {}",
-                family.name, family.activation
-            ));
+        let is_there = |act: &str| act == known || family.own_keys.contains(&act);
+        if let Some(other) = given.as_deref().filter(|act| !is_there(act)) {
+            let name = family.name;
+            return Err(format!("the activation '{other}' of {name} is not there; there is {known}"));
         }
         if self.attention_out_bias == Some(true) && self.attention_bias == Some(false) {
             return missing("attention_out_bias", "a bias of the output alone");
@@ -492,22 +437,12 @@ impl ModelConfig {
         if self.qk_layernorm == Some(true) && !family.own_keys.contains(&"qk_layernorm") {
             return missing("qk_layernorm", "norms of heads");
         }
-        if self.rotations().rotates_a_part() && !family.own_keys.contains(&"partial_rotary_factor") {
+        if self.rotations(family).rotates_a_part() && !family.own_keys.contains(&"partial_rotary_factor") {
             return missing("partial_rotary_factor", "heads that are rotated in part");
         }
         let own = [
             ("attention_bias", self.attention_bias == Some(true) && family.attention_bias.1 == Biases::None),
             ("attention_out_bias", self.attention_out_bias == Some(true)),
-            (
-                "attention_dropout",
-                matches!(family.name, "ernie4_5" | "falcon" | "gpt2")
-                    && self.attention_dropout.is_some_and(|share| share != 0.0),
-            ),
-            ("residual_dropout", self.residual_dropout.is_some_and(|share| share != 0.0)),
-            ("embedding_dropout", self.embedding_dropout.is_some_and(|share| share != 0.0)),
-            ("hidden_dropout", self.hidden_dropout.is_some_and(|share| share != 0.0)),
-            ("embd_pdrop", self.embd_pdrop.is_some_and(|share| share != 0.0)),
-            ("resid_pdrop", self.resid_pdrop.is_some_and(|share| share != 0.0)),
             ("use_parallel_residual", self.use_parallel_residual == Some(true)),
             ("use_qkv_bias", self.use_qkv_bias == Some(true)),
             ("rotary_emb_base", self.rotary_emb_base.is_some()),
@@ -515,10 +450,6 @@ impl ModelConfig {
             ("norm_eps", self.norm_eps.is_some()),
             ("mlp_bias", self.mlp_bias == Some(true)),
             ("use_bias", self.use_bias == Some(true)),
-            ("embedding_multiplier", self.embedding_multiplier.is_some()),
-            ("attention_multiplier", self.attention_multiplier.is_some()),
-            ("residual_multiplier", self.residual_multiplier.is_some()),
-            ("logits_scaling", self.logits_scaling.is_some()),
             ("no_rope_layers", self.no_rope_layers.is_some()),
             ("layer_norm_eps", self.layer_norm_eps.is_some()),
             ("logit_scale", self.logit_scale.is_some()),
@@ -527,12 +458,15 @@ impl ModelConfig {
             ("clip_qkv", self.clip_qkv.is_some()),
             ("query_pre_attn_scalar", self.query_pre_attn_scalar.is_some()),
             ("rope_local_base_freq", self.rope_local_base_freq.is_some()),
-            ("attn_logit_softcapping", self.attn_logit_softcapping.is_some()),
-            ("final_logit_softcapping", self.final_logit_softcapping.is_some()),
+            ("attn_logit_softcapping", self.attn_logit_softcapping.flatten().is_some()),
+            ("final_logit_softcapping", self.final_logit_softcapping.flatten().is_some()),
         ];
-        let own = own.into_iter().chain(self.experts.asked()).chain(self.gpt2.asked());
+        let own = own.into_iter().chain(self.dropouts.asked(family)).chain(self.multipliers.asked());
+        let own = own.chain(self.experts.asked()).chain(self.gpt2.asked());
         let mut own = own.chain(self.opt.asked()).chain(self.falcon.asked()).chain(self.latent.asked());
-        if let Some((key, _)) = own.find(|(key, asks)| *asks && !family.own_keys.contains(key)) {
+        if let Some((key, _)) =
+            own.find(|(key, asks)| *asks && !family.own_keys.contains(key) && !family.harmless.contains(key))
+        {
             return Err(format!("{key} asks for something that {} does not have; leave it out", family.name));
         }
         if family.name == "granitemoehybrid" {
@@ -545,12 +479,13 @@ impl ModelConfig {
             "opt" => self.opt.missing(self.width()?),
             _ => None,
         };
-        self.refuse_unread(missing)
+        self.refuse_unread(family, missing)
     }
 
     /// Refuses a key that is `missing` here, or a key that is not read but would change the model.
-    fn refuse_unread(&self, missing: Option<&str>) -> Result<(), String> {
-        let asks = |(key, value): &(&String, &Unread)| !HARMLESS.contains(&key.as_str()) && !value.is_off();
+    fn refuse_unread(&self, family: &Family, missing: Option<&str>) -> Result<(), String> {
+        let harmless = |key: &str| HARMLESS.contains(&key) || family.harmless.contains(&key);
+        let asks = |(key, value): &(&String, &Unread)| !harmless(key) && !value.is_off();
         match missing.or_else(|| self.rest.iter().find(asks).map(|(key, _)| key.as_str())) {
             Some(key) => Err(format!("{key} asks for something that is not there; leave it out")),
             None => Ok(()),

@@ -24,6 +24,8 @@ pub(super) struct ExpertKeys {
     norm_topk_prob: Option<bool>,
     decoder_sparse_step: Option<usize>,
     mlp_only_layers: Option<Vec<usize>>,
+    /// `sparse` or `dense` for each layer (GLM-4.7-Flash).
+    mlp_layer_types: Option<Vec<String>>,
     /// The key for `num_experts` in families with groups of experts.
     n_routed_experts: Option<Extent>,
     /// Number of shared experts, which see every position; they are built as one.
@@ -37,9 +39,18 @@ pub(super) struct ExpertKeys {
     topk_method: Option<String>,
 }
 
+/// Whether layers of a type have experts.
+fn has_experts(kind: &str) -> Result<bool, String> {
+    match kind {
+        "sparse" => Ok(true),
+        "dense" => Ok(false),
+        other => Err(format!("mlp_layer_types has '{other}', which is not there; there are sparse and dense")),
+    }
+}
+
 impl ExpertKeys {
     /// The keys that are given and that other families don't have.
-    pub fn asked(&self) -> [(&'static str, bool); 14] {
+    pub fn asked(&self) -> [(&'static str, bool); 15] {
         [
             ("num_experts", self.num_experts.is_some()),
             ("num_local_experts", self.num_local_experts.is_some()),
@@ -49,6 +60,7 @@ impl ExpertKeys {
             ("norm_topk_prob", self.norm_topk_prob.is_some()),
             ("decoder_sparse_step", self.decoder_sparse_step.is_some()),
             ("mlp_only_layers", self.mlp_only_layers.as_ref().is_some_and(|layers| !layers.is_empty())),
+            ("mlp_layer_types", self.mlp_layer_types.is_some()),
             ("n_routed_experts", self.n_routed_experts.is_some()),
             ("n_shared_experts", self.n_shared_experts.is_some()),
             ("n_group", self.n_group.is_some()),
@@ -63,12 +75,13 @@ impl ExpertKeys {
         matches!(self.num_local_experts, Some(None))
     }
 
-    /// The experts of a model with this many `layers`; `hidden` is the width of an MLP.
+    /// The experts of a model with this many `layers`; `hidden` is the width of an MLP, `of_layer` that of one that the file has beside experts.
     pub fn sizes(
         &self,
         family: &Family,
         layers: usize,
         hidden: impl FnOnce() -> Result<usize, String>,
+        of_layer: Option<usize>,
     ) -> Result<Option<ExpertSizes>, String> {
         let Some(own) = family.experts else { return Ok(None) };
         let some = |key: &str, given: Option<Option<Extent>>| match given {
@@ -88,17 +101,25 @@ impl ExpertKeys {
         };
         let in_groups = own.in_groups.map(|own| self.in_groups(own, [count, chosen])).transpose()?;
         let sigmoid = in_groups.is_some_and(|rule| rule.scores == ExpertScores::Sigmoid);
-        let normalises = own.normalises || self.norm_topk_prob.unwrap_or(sigmoid) && (sigmoid || in_groups.is_none());
-        let first = self.first_k_dense_replace.unwrap_or(own.dense);
+        let normalises =
+            own.normalises || self.norm_topk_prob.unwrap_or(own.norm_topk_prob) && (sigmoid || in_groups.is_none());
+        let first = self.first_k_dense_replace.filter(|_| family.own_keys.contains(&"first_k_dense_replace"));
+        let first = first.unwrap_or(own.dense);
         let dense = self.mlp_only_layers.as_deref().unwrap_or_default();
         let step = self.decoder_sparse_step.unwrap_or(1).max(1);
         let sparse = |layer: usize| layer >= first && !dense.contains(&layer) && (layer + 1).is_multiple_of(step);
-        let listed: Vec<_> = (0..layers).map(sparse).collect();
+        let listed: Vec<_> = match &self.mlp_layer_types {
+            Some(types) => types.iter().map(|kind| has_experts(kind)).collect::<Result<_, _>>()?,
+            None => (0..layers).map(sparse).collect(),
+        };
         let layers = LayerPattern::under("mlp_only_layers", &listed)?;
-        let OwnExperts { narrows, widens, of_chosen, router_first, clamped, narrow_correction, .. } = own;
+        let OwnExperts {
+            narrows, widens, of_chosen, router_first, clamped, narrow_correction, shared_of_layer, ..
+        } = own;
         let rule = RouterRule { chosen, normalises, narrows, widens, of_chosen };
         let shared = match in_groups {
             Some(_) => Some(self.n_shared_experts.map_or(own.shared.unwrap_or(1), Extent::get) * hidden),
+            None if shared_of_layer => of_layer,
             None => own.shared.map(|own| self.shared_expert_intermediate_size.map_or(own, Extent::get)),
         };
         Ok(Some(ExpertSizes {
@@ -109,6 +130,7 @@ impl ExpertKeys {
             in_groups,
             narrow_correction,
             shared,
+            shared_of_layer,
             clamped,
             layers,
         }))

@@ -6,7 +6,7 @@ use vramlab_train::{
     ClampedExperts, Context, ExpertScores, GroupRule, OpResult, Repeatable, RouterRule, Routes, Shape, Tensor,
 };
 
-use super::super::llama::{Gate, GatedMlp};
+use super::super::llama::{Gate, GatedMlp, PackedMlp};
 use super::super::lora::{Adaptable, Lora, Target};
 use super::super::modules::Linear;
 use super::super::parameters::Parameters;
@@ -47,6 +47,7 @@ impl SparseMlp {
     ) -> OpResult<Self> {
         let ExpertSizes { count, hidden, rule, router_first, in_groups, narrow_correction, shared, clamped, .. } =
             sizes;
+        let shared_of_layer = sizes.shared_of_layer;
         let make = if clamped { Linear::make } else { Linear::plain };
         let router =
             |cx: &mut Context, all: &mut Parameters| make(cx, all, &format!("{name}.{router}"), [width, count]);
@@ -71,7 +72,11 @@ impl SparseMlp {
         };
         let in_groups = in_groups.map(|rule| OpResult::Ok((rule, correction(cx, rule)?))).transpose()?;
         let gated = in_groups.is_none();
-        let shared = shared.map(|hidden| SharedExpert::make(cx, all, name, ([width, hidden], gated))).transpose()?;
+        let shared = shared.map(|hidden| match shared_of_layer {
+            true => SharedExpert::of_layer(cx, all, name, [width, hidden]),
+            false => SharedExpert::make(cx, all, name, ([width, hidden], gated)),
+        });
+        let shared = shared.transpose()?;
         let (scope, experts) = (cx.memory().name(name), cx.memory().name(&format!("{name}.experts")));
         let parts = all.splits_experts();
         Ok(Self { scope, experts, router, weights, biases, parts, rule, in_groups, shared })
@@ -79,6 +84,9 @@ impl SparseMlp {
 
     /// Puts adapters on its linear layers; routed experts have none.
     pub fn adapt(&mut self, cx: &mut Context, all: &mut Parameters, name: &str, lora: Lora) -> OpResult<()> {
+        if let (Some(shared), true) = (&mut self.shared, self.rule.of_chosen) {
+            return shared.mlp.adapt(cx, all, &SharedExpert::name_in_layer(name), lora);
+        }
         let Some(SharedExpert { mlp, gate: Some(gate) }) = &mut self.shared else { return Ok(()) };
         mlp.adapt(cx, all, &format!("{name}.shared_expert"), lora)?;
         gate.adapt(cx, all, name, lora, Target::SharedGate)
@@ -92,6 +100,18 @@ impl SharedExpert {
         let of_gate = format!("{name}.shared_expert_gate");
         let gate = gated.then(|| Adaptable::plain(cx, all, &of_gate, [ends[0], 1])).transpose()?;
         Ok(Self { mlp, gate })
+    }
+
+    /// The name of one that belongs to the layer of the module `experts`.
+    fn name_in_layer(experts: &str) -> String {
+        let layer = experts.rsplit_once('.').map_or(experts, |(layer, _)| layer);
+        format!("{layer}.shared_mlp")
+    }
+
+    /// One of the layer.
+    fn of_layer(cx: &mut Context, all: &mut Parameters, experts: &str, ends: [usize; 2]) -> OpResult<Self> {
+        let mlp = GatedMlp::packed(cx, all, &Self::name_in_layer(experts), ends, PackedMlp::GRANITE)?;
+        Ok(Self { mlp, gate: None })
     }
 
     /// The sum of the shared expert's output `made`, with its gate, and the output of the other experts.
@@ -108,7 +128,8 @@ impl SharedExpert {
 }
 
 impl SparseMlp {
-    /// The output, and what its caller gets besides: the shares of experts if they are clamped.
+    /// The output, and what its caller gets or holds besides: the shares of experts if they are clamped, the output of routed experts
+    /// if the shared one is the layer's.
     pub fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<(Tensor, Option<Tensor>)> {
         if let (Some((in_groups, correction)), Some(shared)) = (&self.in_groups, &self.shared) {
             let routes = {
@@ -134,6 +155,11 @@ impl SparseMlp {
             let (output, routes) = self.sent(cx, &rows, logits)?;
             let output = cx.rows_as(&output, input);
             cx.put_out(self.scope, &output);
+            if let Some(shared) = &self.shared {
+                drop((rows, routes));
+                let made = shared.mlp.forward(cx, input)?;
+                return Ok((cx.add(&output, &made)?, Some(output)));
+            }
             return Ok((output, self.biases.is_some().then(|| routes.shares().clone())));
         }
         let Some(shared) = &self.shared else {

@@ -19,8 +19,6 @@ pub(super) struct Gpt2Keys {
     pub n_positions: Option<Extent>,
     /// `intermediate_size`: four times the width where it is left out.
     pub n_inner: Option<Extent>,
-    /// `attention_dropout`.
-    pub attn_pdrop: Option<f64>,
     /// `hidden_act`; other families have this key too but don't read it.
     pub activation_function: Option<String>,
     /// `layer_norm_eps`; the same holds.
@@ -33,13 +31,9 @@ impl Gpt2Keys {
     /// The keys that GPT-2 reads.
     pub const OWN: &[&str] =
         &["attn_pdrop", "embd_pdrop", "n_embd", "n_head", "n_inner", "n_layer", "n_positions", "resid_pdrop"];
-    /// The default number of positions with embeddings.
-    const POSITIONS: usize = 1024;
-
     /// The keys that are given and that other families don't read.
-    pub fn asked(&self) -> [(&'static str, bool); 7] {
+    pub fn asked(&self) -> [(&'static str, bool); 6] {
         [
-            ("attn_pdrop", self.attn_pdrop.is_some()),
             ("n_embd", self.n_embd.is_some()),
             ("n_embed", self.n_embed.is_some()),
             ("n_head", self.n_head.is_some()),
@@ -53,12 +47,5 @@ impl Gpt2Keys {
     pub fn missing(&self) -> Option<&'static str> {
         let cross = (self.add_cross_attention == Some(true)).then_some("add_cross_attention");
         cross.or((self.scale_attn_weights == Some(false)).then_some("scale_attn_weights"))
-    }
-
-    /// Number of positions with embeddings; `max_position_embeddings` is another key for it.
-    pub fn positions(&self, most: Option<f64>) -> usize {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positions of a sample")]
-        let own = most.map_or(Self::POSITIONS, |most| most as usize);
-        self.n_positions.map_or(own, Extent::get)
     }
 }

@@ -19,6 +19,11 @@ impl Granite4Keys {
         self.shared_intermediate_size.map_or(1024, Extent::get)
     }
 
+    /// Hidden values of an MLP beside experts (`granitemoeshared`).
+    pub fn beside_experts(&self) -> Option<usize> {
+        self.shared_intermediate_size.map(Extent::get)
+    }
+
     /// Whether queries and keys are rotated.
     pub fn rotates(&self) -> bool {
         self.position_embedding_type.as_deref() == Some("rope")

@@ -40,14 +40,14 @@ impl LatentKeys {
 
     /// The sizes of latent vectors, and of the rotated part of a head, if the family has them.
     pub fn sizes(&self, family: &Family) -> Option<(LatentSizes, usize)> {
+        let (own, rotated) = family.latent?;
         let size = |given: Option<Extent>, own| given.map_or(own, Extent::get);
-        let query_rank = self.q_lora_rank.map_or(Some(1536), |given| given.map(Extent::get));
         let sizes = LatentSizes {
-            query_rank,
-            rank: size(self.kv_lora_rank, 512),
-            plain: size(self.qk_nope_head_dim, 128),
-            value: size(self.v_head_dim, 128),
+            query_rank: self.q_lora_rank.map_or(own.query_rank, |given| given.map(Extent::get)),
+            rank: size(self.kv_lora_rank, own.rank),
+            plain: size(self.qk_nope_head_dim, own.plain),
+            value: size(self.v_head_dim, own.value),
         };
-        family.style.rotation.is_of_latent().then(|| (sizes, size(self.qk_rope_head_dim, 64)))
+        Some((sizes, size(self.qk_rope_head_dim, rotated)))
     }
 }

@@ -3,6 +3,8 @@
 mod attention;
 mod attention_inputs;
 mod config;
+mod dropout_keys;
+mod embeddings;
 mod expert_keys;
 mod experts;
 mod falcon;
@@ -15,12 +17,15 @@ mod head_norms;
 mod latent;
 mod latent_keys;
 mod layer;
+mod masks;
 mod mlp;
 mod model;
+mod multiplier_keys;
 mod names;
 mod opt;
 mod pattern;
 mod pixtral;
+mod projections;
 mod rope;
 #[cfg(test)]
 mod rope_tests;
@@ -112,10 +117,14 @@ impl Decoder {
         };
         let adapts_none = |lora: Lora| lora.targets.of_model(sizes.style.names.adapted).is_empty();
         if sizes.lora.is_some_and(adapts_none) {
-            let text = "peft has no default targets for this family; name some of q_proj, q_a_proj, q_b_proj, kv_a_proj_with_mqa, kv_b_proj and o_proj";
-            return refused(text.to_owned());
+            let some = match sizes.latent {
+                Some(_) => "q_proj, q_a_proj, q_b_proj, kv_a_proj_with_mqa, kv_b_proj and o_proj",
+                None => "q_proj, k_proj, v_proj and o_proj",
+            };
+            return refused(format!("peft has no default targets for this family; name some of {some}"));
         }
-        let beside = |experts: ExpertSizes| experts.shared.is_none() || experts.in_groups.is_some();
+        let beside =
+            |experts: ExpertSizes| experts.shared.is_none() || experts.in_groups.is_some() || experts.shared_of_layer;
         if sizes.experts.is_some_and(beside) && sizes.lora.is_some_and(reaches) {
             return refused(
                 "adapters beside experts are not there; name some of attention's layers as targets, such as q_proj and o_proj"

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use vramlab_device::DType;
 use vramlab_model::NameId;
 use vramlab_train::{
-    Batch, Checkpointing, Context, CountedBias, Cut, MaskShape, Model, NextLabels, OpResult, Repeatable, RotaryTables,
-    Shape, StagePart, Tensor, TrainError, checkpoint,
+    Batch, Checkpointing, Context, CountedBias, Cut, Model, NextLabels, OpResult, Repeatable, RotaryTables, Shape,
+    StagePart, Tensor, TrainError, checkpoint,
 };
 
 use super::super::llama::Norm;
@@ -16,38 +16,15 @@ use super::super::modules::Linear;
 use super::super::parameters::Parameters;
 use super::super::quantization::Preparation;
 use super::attention_inputs::{AttentionInputs, Mask, ReturnedWeights};
+use super::embeddings::Embeddings;
 use super::layer::{Call, DecoderLayer, norm};
+use super::masks::{ForwardInputs, MaskMaker};
 use super::opt::OptKeys;
 use super::pattern::LayerPattern;
 use super::rotary::{self, Frequencies};
 use super::sizes::{DecoderSizes, Dropouts, Multipliers, SlidingWindows, SoftCaps};
 use super::style::{LayerFusion, NormsMade, PositionUse, Rotation};
 use super::tower::Tower;
-
-/// Inputs of a forward pass besides the tokens.
-#[derive(Clone, Copy)]
-struct ForwardInputs<'a> {
-    /// Samples, and tokens per sample.
-    tokens: [usize; 2],
-    /// The program's mask of padding, if it passes one.
-    mask: Option<&'a Tensor>,
-    /// Whether there is padding.
-    pads: bool,
-}
-
-impl<'a> ForwardInputs<'a> {
-    /// Tokens, or hidden states, without padding.
-    fn whole(batch: &Tensor) -> Self {
-        let dims = batch.shape();
-        let [samples, tokens] = [0, 1].map(|dim| dims.dims().get(dim).copied().unwrap_or(1));
-        Self { tokens: [samples, tokens], mask: None, pads: false }
-    }
-
-    /// A batch and its padding.
-    fn of(batch: &'a Batch) -> Self {
-        Self { mask: batch.mask.as_ref(), pads: batch.lengths.is_some(), ..Self::whole(&batch.input) }
-    }
-}
 
 /// How the layers are run.
 #[derive(Clone, Copy)]
@@ -61,11 +38,9 @@ struct LayerRun<'a> {
 /// A decoder with its head.
 pub(super) struct DecoderModel {
     scope: NameId,
-    embedding: (NameId, Tensor),
+    embeddings: Embeddings,
     /// The norm of embeddings (BLOOM).
     embedding_norm: Option<Norm>,
-    /// The table of positions, if they are learned.
-    positions: Option<(NameId, Tensor)>,
     layers: Vec<Rc<DecoderLayer>>,
     /// The number of each layer among the units that can be wrapped.
     units: Vec<usize>,
@@ -77,30 +52,17 @@ pub(super) struct DecoderModel {
     head: Linear,
     /// The head has the weight of the embedding.
     tied: bool,
-    /// Each rank has some rows of that weight.
-    splits: bool,
-    /// The factor on embeddings, if there is one.
-    embedding_scale: Option<Tensor>,
-    multipliers: Option<Multipliers>,
     /// The factor on logits.
     logit_scale: Option<f64>,
-    padding: Option<usize>,
     caps: SoftCaps,
+    masks: MaskMaker,
     windows: SlidingWindows,
     unrotated: LayerPattern,
     dropouts: Dropouts,
-    /// Attention is always eager.
-    eager: bool,
     /// Heads of queries.
     heads: usize,
     /// What else gets the positions.
     told: PositionUse,
-    /// Positions are computed from a mask.
-    counts_mask: bool,
-    /// SDPA always gets a mask.
-    always_masks: bool,
-    /// The model is part of a larger one, which makes the masks before there are positions.
-    within_another: bool,
 }
 
 impl DecoderModel {
@@ -199,13 +161,23 @@ impl DecoderModel {
         }
         let units = (0..sizes.layers).map(|layer| cx.unit(all.of_module(cx, &names.layer(layer)))).collect();
         let layers = layers.into_iter().map(Rc::new).collect();
-        let within_another = sizes.tower.is_some_and(|tower| tower.kind.makes_masks());
         let DecoderSizes { caps, windows, padding, multipliers, unrotated, .. } = *sizes;
-        Ok(Self {
-            scope: cx.memory().name(names.model),
-            embedding,
-            embedding_norm,
+        let scope = cx.memory().name(names.model);
+        let counts_mask = sizes.style.counts_mask;
+        let embeddings = Embeddings {
+            scope,
+            tokens: embedding,
             positions,
+            padding,
+            splits,
+            scale: embedding_scale,
+            multipliers,
+            counts_mask,
+        };
+        Ok(Self {
+            scope,
+            embeddings,
+            embedding_norm,
             layers,
             units,
             norm,
@@ -213,21 +185,14 @@ impl DecoderModel {
             tables: sizes.style.rotation.is_wide().then_some(DType::F32),
             head,
             tied: sizes.tied,
-            splits,
-            embedding_scale,
-            multipliers,
             logit_scale: sizes.logit_scale.or(multipliers.map(|multipliers| 1.0 / multipliers.logits)),
-            padding,
             caps,
+            masks: MaskMaker::new(sizes),
             windows,
             unrotated,
             dropouts: sizes.dropouts,
-            eager: sizes.style.sinks || sizes.style.alibi,
             heads: sizes.heads,
             told: sizes.style.told,
-            counts_mask: sizes.style.counts_mask,
-            always_masks: sizes.style.always_masks,
-            within_another,
         })
     }
 }
@@ -242,37 +207,9 @@ impl DecoderModel {
         checkpointing: Checkpointing,
         caches: bool,
     ) -> OpResult<Tensor> {
-        let embedded = self.embedded(cx, tokens, checkpointing)?;
+        let embedded = self.embeddings.of_tokens(cx, tokens, checkpointing)?;
         let passing = LayerRun { checkpointing, caches, norm: Some(&self.norm) };
         self.through(cx, embedded, given, &(0..self.layers.len()), passing)
-    }
-
-    /// The input of the layers.
-    fn embedded(&self, cx: &mut Context, tokens: &Tensor, checkpointing: Checkpointing) -> OpResult<Tensor> {
-        let (scope, table) = &self.embedding;
-        let scaled = |cx: &mut Context, embedded: Tensor| {
-            let Some(factor) = &self.embedding_scale else { return Ok(embedded) };
-            let dtype = embedded.dtype();
-            let factor = if factor.dtype() == dtype { factor } else { &cx.cast(factor, dtype, "embed_scale")? };
-            cx.multiply(&embedded, factor, "scaled embedding")
-        };
-        let embedded = if self.splits {
-            let look_up = |cx: &mut Context| cx.split_embedding(table, tokens, scaled);
-            cx.module(*scope, |cx| cx.with_parameters([table], look_up))?
-        } else {
-            let look_up = |cx: &mut Context| cx.padded_embedding(table, tokens, self.padding);
-            let embedded = cx.module(*scope, |cx| cx.with_parameters([table], look_up))?;
-            cx.within(*scope, |cx| scaled(cx, embedded))?
-        };
-        // A hook on a frozen embedding (`enable_input_require_grads`): a checkpoint only recomputes tensors that get gradients.
-        let mut embedded = embedded;
-        if checkpointing.is_on() {
-            embedded = cx.want_gradient(&embedded);
-        }
-        if let Some(Multipliers { embedding, late: false, .. }) = self.multipliers {
-            embedded = cx.within(self.scope, |cx| cx.scale(&embedded, embedding, "scaled embedding"))?;
-        }
-        Ok(embedded)
     }
 
     /// The output of some of the layers, and its norm.
@@ -285,7 +222,8 @@ impl DecoderModel {
         LayerRun { checkpointing, caches, norm: last }: LayerRun<'_>,
     ) -> OpResult<Tensor> {
         let dtype = input.dtype();
-        let early = self.within_another.then(|| cx.within(self.scope, |cx| self.masks(cx, given, dtype, caches)));
+        let early =
+            self.masks.within_another.then(|| cx.within(self.scope, |cx| self.masks.make(cx, given, dtype, caches)));
         let early = early.transpose()?;
         if let Some(norm) = &self.embedding_norm {
             return self.through_biased(
@@ -296,7 +234,7 @@ impl DecoderModel {
                 LayerRun { checkpointing, caches, norm: last },
             );
         }
-        let (positions, own_mask) = if self.counts_mask {
+        let (positions, own_mask) = if self.embeddings.counts_mask {
             let counted = cx.within(self.scope, |cx| cx.positions_of_mask(given.mask, given.tokens))?;
             (counted.positions, Some(counted.mask))
         } else {
@@ -306,20 +244,20 @@ impl DecoderModel {
         let early = match (early, &own_mask) {
             (None, Some(mask)) => {
                 let given = ForwardInputs { mask: Some(mask), ..given };
-                Some(cx.within(self.scope, |cx| self.masks(cx, given, dtype, caches))?)
+                Some(cx.within(self.scope, |cx| self.masks.make(cx, given, dtype, caches))?)
             }
             (early, _) => early,
         };
-        let placed = self.positions.as_ref().map(|table| self.placed(cx, &input, table, &positions)).transpose()?;
+        let placed = self.embeddings.placed(cx, &input, &positions)?;
         let (mut x, placed) = match placed {
             Some([sum, placed]) => (sum, Some(placed)),
             None => (input.clone(), None),
         };
         let masks = match early {
             Some(masks) => masks,
-            None => cx.within(self.scope, |cx| self.masks(cx, given, dtype, caches))?,
+            None => cx.within(self.scope, |cx| self.masks.make(cx, given, dtype, caches))?,
         };
-        let late = self.multipliers.filter(|multipliers| multipliers.late);
+        let late = self.embeddings.multipliers.filter(|multipliers| multipliers.late);
         if let Some(Multipliers { embedding, .. }) = late {
             x = cx.within(self.scope, |cx| cx.scale(&x, embedding, "scaled embedding"))?;
         }
@@ -336,7 +274,7 @@ impl DecoderModel {
             let windowed = self.windows.has(number);
             let tables = tables.as_ref().map(|tables| tables.of(windowed).clone());
             let told = (self.told != PositionUse::Neither).then(|| positions.clone());
-            let call = self.call(number, tables, (self.mask_of(&masks, number), caches), (told, &returned));
+            let call = self.call(number, tables, (self.masks.of(&masks, number), caches), (told, &returned));
             x = self.run_layer(cx, &x, call, (number, checkpointing.of(number - layers.start)))?;
         }
         if let Some(norm) = last {
@@ -362,10 +300,10 @@ impl DecoderModel {
         let CountedBias { bias, mask } =
             cx.within(self.scope, |cx| cx.bias_of_positions(given.mask, (given.tokens, self.heads), dtype))?;
         let given = ForwardInputs { mask: Some(&mask), ..given };
-        let masks = cx.within(self.scope, |cx| self.masks(cx, given, dtype, caches))?;
+        let masks = cx.within(self.scope, |cx| self.masks.make(cx, given, dtype, caches))?;
         let returned = Rc::new(ReturnedWeights::default());
         for number in layers.clone() {
-            let (layer, mask) = (Rc::clone(&self.layers[number]), self.mask_of(&masks, number));
+            let (layer, mask) = (Rc::clone(&self.layers[number]), self.masks.of(&masks, number));
             let bias = Some(bias.clone());
             let seen = AttentionInputs { tables: None, rotates: false, mask, bias, caches, windowed: false };
             let call = Rc::new(Call { layer, seen, _positions: None, returned: Rc::clone(&returned) });
@@ -390,12 +328,13 @@ impl DecoderModel {
         LayerRun { checkpointing, norm, .. }: LayerRun<'_>,
     ) -> OpResult<Tensor> {
         let mut x = batch.input.clone();
-        let masked = batch.mask.is_some() || self.eager || cx.attends_eagerly();
+        let masked = batch.mask.is_some() || self.masks.is_eager(cx);
         let dtype = x.dtype();
-        let masks = masked.then(|| cx.within(self.scope, |cx| self.masks(cx, ForwardInputs::of(batch), dtype, false)));
+        let masks =
+            masked.then(|| cx.within(self.scope, |cx| self.masks.make(cx, ForwardInputs::of(batch), dtype, false)));
         let masks = masks.transpose()?.unwrap_or_default();
         for number in layers.clone() {
-            let call = self.call(number, None, (self.mask_of(&masks, number), false), (None, &Rc::default()));
+            let call = self.call(number, None, (self.masks.of(&masks, number), false), (None, &Rc::default()));
             x = self.run_layer(cx, &x, call, (number, checkpointing.of(number - layers.start)))?;
         }
         if let Some(norm) = norm {
@@ -403,10 +342,6 @@ impl DecoderModel {
         }
         drop(masks);
         Ok(x)
-    }
-
-    fn mask_of(&self, masks: &[(Option<usize>, Mask)], layer: usize) -> Option<Mask> {
-        masks.iter().find(|(window, _)| *window == self.windows.of(layer)).map(|(_, mask)| mask.clone())
     }
 
     /// The call of a layer, which a checkpoint may run again.
@@ -435,62 +370,6 @@ impl DecoderModel {
             x,
             |cx, x| if again { checkpoint(cx, &call, x) } else { call.forward(cx, x) },
         )
-    }
-
-    /// Embeddings of tokens plus those of their positions, and the latter.
-    fn placed(
-        &self,
-        cx: &mut Context,
-        embedded: &Tensor,
-        (scope, table): &(NameId, Tensor),
-        positions: &Tensor,
-    ) -> OpResult<[Tensor; 2]> {
-        if self.counts_mask {
-            let look_up = |cx: &mut Context| {
-                let rows = cx.shifted_positions(positions, OptKeys::BEFORE)?;
-                cx.with_parameters([table], |cx| cx.embedding(table, &rows))
-            };
-            let placed = cx.module(*scope, look_up)?;
-            return Ok([cx.within(self.scope, |cx| cx.add(embedded, &placed))?, placed]);
-        }
-        // The embeddings of positions are a batch of one: the gradient of a single sample is theirs unchanged.
-        let single = embedded.shape().dims().first() == Some(&1);
-        let row = positions.window(Shape::new(&[1, positions.numel()]), 0);
-        let positions = if single { &row } else { positions };
-        let look_up = |cx: &mut Context| cx.embedding(table, positions);
-        let placed = cx.module(*scope, |cx| cx.with_parameters([table], look_up))?;
-        Ok([cx.within(self.scope, |cx| cx.add(embedded, &placed))?, placed])
-    }
-
-    /// The masks of the layers by window: `None` if SDPA needs none.
-    fn masks(
-        &self,
-        cx: &mut Context,
-        ForwardInputs { tokens: [batch, rows], mask, pads }: ForwardInputs<'_>,
-        dtype: DType,
-        caches: bool,
-    ) -> OpResult<Vec<(Option<usize>, Mask)>> {
-        let mut masks = Vec::new();
-        for window in self.windows.kinds() {
-            let with_token = mask.map(|mask| cx.boolean_mask(mask)).transpose()?;
-            if !caches && mask.is_none() && self.told == PositionUse::Both && !self.within_another {
-                cx.find_sequences([batch, rows])?;
-            }
-            let shape = MaskShape { batch, rows, window, padding: mask.is_some() };
-            if self.eager || cx.attends_eagerly() {
-                masks.push((window, Mask::Added(cx.attention_mask(shape, dtype)?)));
-                continue;
-            }
-            let mut needed = self.always_masks || window.is_some_and(|window| window <= rows);
-            if let (Some(with_token), false) = (&with_token, needed) {
-                cx.find_padding(with_token, pads)?;
-                needed = pads;
-            }
-            if needed {
-                masks.push((window, Mask::Sdpa(cx.sdpa_mask(shape)?)));
-            }
-        }
-        Ok(masks)
     }
 
     /// The loss without logits, fused with the head.
@@ -565,10 +444,11 @@ impl Model for DecoderModel {
         let input = &batch.input;
         let norm = part.last.then_some(&self.norm);
         let passing = LayerRun { checkpointing, caches: false, norm };
-        let hidden = if self.positions.is_some() && !part.first {
+        let hidden = if self.embeddings.positions.is_some() && !part.first {
             self.through_layers_alone(cx, batch, &part.units, passing)?
         } else {
-            let embedded = if part.first { self.embedded(cx, input, checkpointing)? } else { input.clone() };
+            let embedded =
+                if part.first { self.embeddings.of_tokens(cx, input, checkpointing)? } else { input.clone() };
             self.through(cx, embedded, ForwardInputs::of(batch), &part.units, passing)?
         };
         // The head belongs to a fused loss.
@@ -577,10 +457,10 @@ impl Model for DecoderModel {
 
     /// `None` for models that do more with embeddings: every stage would repeat that on its input.
     fn cut(&self) -> Option<Cut> {
-        let plain = self.multipliers.is_none()
-            && !self.counts_mask
+        let plain = self.embeddings.multipliers.is_none()
+            && !self.embeddings.counts_mask
             && self.embedding_norm.is_none()
-            && (self.dropouts.embedding == 0.0 || self.positions.is_some());
+            && (self.dropouts.embedding == 0.0 || self.embeddings.positions.is_some());
         plain.then_some(Cut::Reduced { tied: self.tied })
     }
 
@@ -590,13 +470,13 @@ impl Model for DecoderModel {
 
     fn keep_part(&self, cx: &mut Context, part: &StagePart) {
         let embeds = part.first || self.tied && part.last;
-        if let Some(scale) = self.embedding_scale.as_ref().filter(|_| !embeds) {
+        if let Some(scale) = self.embeddings.scale.as_ref().filter(|_| !embeds) {
             cx.let_go(scale);
         }
     }
 
     fn stage_input(&self, tokens: &Tensor) -> Option<(Shape, DType)> {
-        let table = &self.embedding.1;
+        let table = &self.embeddings.tokens.1;
         tokens.shape().with_appended(table.shape().last()).map(|shape| (shape, table.dtype()))
     }
 

@@ -9,8 +9,6 @@ use super::super::bounds::Extent;
 pub(super) struct OptKeys {
     /// `intermediate_size`.
     pub ffn_dim: Option<Extent>,
-    /// Dropout of attention and MLP outputs; 0.1 by default.
-    pub dropout: Option<f64>,
     do_layer_norm_before: Option<bool>,
     word_embed_proj_dim: Option<Extent>,
     enable_bias: Option<bool>,
@@ -34,16 +32,12 @@ impl OptKeys {
     ];
     /// Rows of the table of positions before the first position's.
     pub const BEFORE: usize = 2;
-    /// Default number of positions.
-    pub const POSITIONS: usize = 2048;
-
     /// The keys that are given and that other families don't read.
-    pub fn asked(&self) -> [(&'static str, bool); 8] {
-        let [drops, drops_layers] = [self.dropout, self.layerdrop].map(|share| share.is_some_and(|share| share != 0.0));
+    pub fn asked(&self) -> [(&'static str, bool); 7] {
+        let drops_layers = self.layerdrop.is_some_and(|share| share != 0.0);
         [
             ("_remove_final_layer_norm", self.remove_final_layer_norm == Some(true)),
             ("do_layer_norm_before", self.do_layer_norm_before == Some(true)),
-            ("dropout", drops),
             ("enable_bias", self.enable_bias == Some(true)),
             ("ffn_dim", self.ffn_dim.is_some()),
             ("layer_norm_elementwise_affine", self.layer_norm_elementwise_affine == Some(true)),

@@ -172,16 +172,8 @@ impl<'a> RopeKeys<'a> {
     pub fn scaling(&self, family: &Family, rotated: usize) -> Result<Option<RotaryScaling>, String> {
         self.refuse_unread_rope(family)?;
         let Some((rope, kind)) = self.all().find_map(|rope| Some((rope, rope.kind()?))) else {
-            // gpt-oss's defaults.
-            let own = YarnScaling {
-                factor: 32.0,
-                fast: 32.0,
-                slow: 1.0,
-                truncates: false,
-                original: 4096.0,
-                attention: 0.1 * 32.0_f64.ln() + 1.0,
-            };
-            return Ok((family.rotation_is_yarn() && self.all().next().is_none()).then_some(RotaryScaling::Yarn(own)));
+            // Any table replaces the family's own.
+            return Ok(family.scaling.filter(|_| self.all().next().is_none()));
         };
         let need = |value: Option<f64>, key: &str| {
             value.filter(|value| *value > 0.0).ok_or_else(|| format!("rope_type '{kind}' needs a {key} above 0"))

@@ -26,6 +26,9 @@ pub struct ExpertSizes {
     /// Hidden values of a shared expert, which sees every position, if there is one. A gate scales its output (Qwen1.5-MoE),
     /// unless experts are looked for in groups.
     pub shared: Option<usize>,
+    /// The shared expert belongs to the layer beside the module of experts, has one layer for gate and up projection, and no gate
+    /// (GraniteMoE with shared experts).
+    pub shared_of_layer: bool,
     /// Experts and router have biases, and gates are clamped (gpt-oss).
     pub clamped: bool,
     /// The layers with experts.

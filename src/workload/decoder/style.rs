@@ -74,6 +74,8 @@ pub enum Rotation {
     GivingWay,
     /// Pairs are adjacent elements (GLM).
     Neighbours,
+    /// The same over whole heads: there is no rest to join (Helium).
+    WholeNeighbours,
     /// The same in f32, cast back (ERNIE 4.5).
     WideNeighbours,
     /// The same for queries and keys that were cast to f32 before, with tables in the type of the residual stream (Cohere).
@@ -87,11 +89,6 @@ pub enum Rotation {
 }
 
 impl Rotation {
-    /// Whether keys and values come from a latent vector.
-    pub(super) const fn is_of_latent(self) -> bool {
-        matches!(self, Self::Complex | Self::Pairs)
-    }
-
     /// Whether the tables are in f32.
     pub(super) const fn is_wide(self) -> bool {
         matches!(self, Self::Wide | Self::WideNeighbours)
@@ -215,6 +212,8 @@ pub struct Style {
     pub ungated: bool,
     /// Linear layers within layers are `Conv1D` of transformers: their weights are (in, out), with biases (GPT-2).
     pub conv1d: bool,
+    /// Eager attention has GPT-2's variables.
+    pub gpt2_scores: bool,
     /// Linear layers within layers are `input @ weight.T` (Falcon).
     pub products: bool,
     /// SDPA gets a mask although it could do without (Falcon).
@@ -262,6 +261,7 @@ impl Style {
         packing: LayerFusion::None,
         ungated: false,
         conv1d: false,
+        gpt2_scores: false,
         products: false,
         always_masks: false,
         head_bias: false,

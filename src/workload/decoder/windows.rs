@@ -44,13 +44,16 @@ impl WindowKeys {
             WindowRule::Never => None,
             WindowRule::All => return Ok(given.map_or(SlidingWindows::NONE, SlidingWindows::every)),
             WindowRule::AllWhereAsked => {
-                let window = asked.then(|| given.unwrap_or(4096));
+                let window = asked.then(|| given.unwrap_or(family.window));
                 return Ok(window.map_or(SlidingWindows::NONE, SlidingWindows::every));
             }
-            WindowRule::AllButEvery(_) if family.style.sinks => Some(given.unwrap_or(128)),
-            WindowRule::AllButEvery(_) | WindowRule::AllOrListed => Some(given.unwrap_or(4096)),
-            WindowRule::AllButEveryUnlessNone(_) => self.sliding_window.unwrap_or(Some(4096)),
-            WindowRule::Early => Some(if asked { given.unwrap_or(4096) } else { 0 }),
+            WindowRule::AllButEvery(_) | WindowRule::AllButFirstOf(_) | WindowRule::AllOrListed => {
+                Some(given.unwrap_or(family.window))
+            }
+            WindowRule::AllButEveryUnlessNone(_) | WindowRule::LateUnlessNone(_) => {
+                self.sliding_window.unwrap_or(Some(family.window))
+            }
+            WindowRule::Early => Some(if asked { given.unwrap_or(family.window) } else { 0 }),
             WindowRule::Late | WindowRule::Unrotated => given.filter(|_| asked),
         };
         let Some(window) = window else { return Ok(SlidingWindows::NONE) };
@@ -68,10 +71,14 @@ impl WindowKeys {
                 };
                 (1..=layers).map(|layer| !layer.is_multiple_of(every.max(1))).collect()
             }
+            (None, WindowRule::AllButFirstOf(own)) => (0..layers).map(|layer| !layer.is_multiple_of(own)).collect(),
             (None, WindowRule::AllOrListed) => vec![true],
             (None, WindowRule::Early) => {
                 let most = self.max_window_layers.unwrap_or(28);
                 (0..layers).map(|layer| asked && layer.is_multiple_of(2) && layer < most).collect()
+            }
+            (None, WindowRule::LateUnlessNone(own)) => {
+                (0..layers).map(|layer| layer >= self.max_window_layers.unwrap_or(own)).collect()
             }
             (None, WindowRule::Late) => {
                 (0..layers).map(|layer| layer >= self.max_window_layers.unwrap_or(28)).collect()
@@ -80,7 +87,10 @@ impl WindowKeys {
         };
         let pattern = LayerPattern::under("layer_types", &listed)?;
         // If no layer has a window, some families make no mask for windows.
-        let always = matches!(family.windows, WindowRule::AllButEvery(_) | WindowRule::AllOrListed | WindowRule::Early);
+        let always = matches!(
+            family.windows,
+            WindowRule::AllButEvery(_) | WindowRule::AllButFirstOf(_) | WindowRule::AllOrListed | WindowRule::Early
+        );
         let some = SlidingWindows::some(window, pattern);
         Ok(match pattern {
             LayerPattern::NONE if !always => SlidingWindows::NONE,

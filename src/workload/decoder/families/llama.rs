@@ -1,0 +1,135 @@
+//! Llama, and those that are Llama but for a property or two.
+
+use super::super::super::llama::NormKind;
+use super::super::family::{EpsKey, Family, OwnDropouts, WindowRule};
+use super::super::names::Names;
+use super::super::rotary_scaling::{Llama3Scaling, RotaryScaling};
+use super::super::style::{Biases, HeadNorms, MlpActivation, NormPlaces, Rotation, Style};
+use super::base::{ARCEE_NAMES, LLAMA, NAMES_WITHOUT_TARGETS, NO_BIAS, NO_DROPOUT, NO_PLAN, WITH_NORMS, WITH_TABLE};
+
+/// Hunyuan's names.
+const HUNYUAN_NAMES: Names = Names { head_norms: ["query_layernorm", "key_layernorm"], ..Names::LLAMA };
+
+/// All of them.
+pub(super) static FAMILIES: &[Family] = &[
+    Family {
+        name: "arcee",
+        style: Style { ungated: true, names: ARCEE_NAMES, activation: MlpActivation::SquaredRelu, ..Style::LLAMA },
+        eps: 1e-5,
+        activation: ("hidden_act", "relu2"),
+        ..LLAMA
+    },
+    Family {
+        name: "cwm",
+        style: Style { names: NAMES_WITHOUT_TARGETS, ..Style::LLAMA },
+        attention_bias: NO_BIAS,
+        vocab: Some(128_256),
+        heads: Some(48),
+        kv_heads: Some(8),
+        head_size: Some(128),
+        eps: 1e-5,
+        theta: 1e6,
+        scaling: Some(RotaryScaling::Llama3(Llama3Scaling { factor: 16.0, low: 1.0, high: 4.0, original: 8192.0 })),
+        windows: WindowRule::AllButFirstOf(4),
+        window: 8192,
+        ..LLAMA
+    },
+    Family {
+        name: "ernie4_5",
+        attention_bias: NO_BIAS,
+        style: Style { rotation: Rotation::WideNeighbours, plan: WITH_TABLE, ..Style::LLAMA },
+        kv_heads: Some(2),
+        head_size: Some(128),
+        tied: true,
+        eps: 1e-5,
+        theta: 500_000.0,
+        padding: Some(0),
+        lacks: &["attention_dropout"],
+        own_keys: &["use_bias"],
+        ..LLAMA
+    },
+    Family {
+        name: "exaone4",
+        style: Style { places: NormPlaces::Behind, heads: HeadNorms::Each, plan: WITH_NORMS, ..Style::LLAMA },
+        attention_bias: NO_BIAS,
+        kv_heads: Some(32),
+        eps: 1e-5,
+        windows: WindowRule::AllButEveryUnlessNone(4),
+        turns_in_windows: true,
+        own_keys: &["sliding_window_pattern"],
+        ..LLAMA
+    },
+    Family {
+        name: "helium",
+        style: Style {
+            norm: NormKind::LateCast,
+            rotation: Rotation::WholeNeighbours,
+            names: NAMES_WITHOUT_TARGETS,
+            ..Style::LLAMA
+        },
+        attention_bias: (false, Biases::Inputs),
+        vocab: Some(48_000),
+        heads: Some(20),
+        kv_heads: Some(20),
+        head_size: Some(128),
+        eps: 1e-8,
+        theta: 100_000.0,
+        padding: Some(3),
+        ..LLAMA
+    },
+    Family {
+        name: "hunyuan_v1_dense",
+        style: Style {
+            heads: HeadNorms::Turned,
+            turns_anew: true,
+            names: HUNYUAN_NAMES,
+            plan: NO_PLAN,
+            ..Style::LLAMA
+        },
+        eps: 1e-5,
+        vocab: Some(290_943),
+        padding: Some(0),
+        own_keys: &["alpha", "num_experts", "use_qk_norm"],
+        ..LLAMA
+    },
+    LLAMA,
+    Family {
+        name: "nemotron",
+        style: Style {
+            norm: NormKind::CentredLayer,
+            rotation: Rotation::BeforeRest,
+            ungated: true,
+            names: ARCEE_NAMES,
+            plan: NO_PLAN,
+            activation: MlpActivation::SquaredRelu,
+            ..Style::LLAMA
+        },
+        eps: 1e-5,
+        rotated: 0.5,
+        activation: ("hidden_act", "relu2"),
+        eps_key: EpsKey::NormEps,
+        own_keys: &["mlp_bias", "norm_eps", "partial_rotary_factor"],
+        ..LLAMA
+    },
+    Family {
+        name: "seed_oss",
+        attention_bias: (true, Biases::Inputs),
+        kv_heads: Some(8),
+        head_size: Some(128),
+        padding: Some(1),
+        dropouts: OwnDropouts { attention: 0.1, residual: 0.1, ..NO_DROPOUT },
+        own_keys: &["attention_out_bias", "mlp_bias", "residual_dropout"],
+        ..LLAMA
+    },
+    Family {
+        name: "smollm3",
+        style: Style { plan: WITH_TABLE, ..Style::LLAMA },
+        kv_heads: Some(4),
+        tied: true,
+        theta: 2e6,
+        padding: Some(128_004),
+        windows: WindowRule::Unrotated,
+        own_keys: &["mlp_bias", "no_rope_layer_interval", "no_rope_layers"],
+        ..LLAMA
+    },
+];
