@@ -11,6 +11,8 @@ MIB = 1 << 20
 _own = int(os.environ.get("LOCAL_RANK", "0"))
 _contexts = [int(index) for index in os.environ.get("CONTEXTS", str(_own)).split(",")]
 _lock = threading.Lock()
+# Of the memory: told after each.
+_looks, _looked = 0, threading.Condition(_lock)
 _ring = []
 _ring_size = 0
 _lines = False
@@ -86,6 +88,14 @@ def give(address):
         _say("free_completed", address, size)
 
 
+def wait_for_look():
+    """Until the memory was looked at once more, however long that takes on a busy machine."""
+    with _looked:
+        seen = _looks
+        if not _looked.wait_for(lambda: _looks > seen, timeout=300):
+            raise TimeoutError("nobody looks at the memory")
+
+
 def allocated():
     with _lock:
         return sum(size for size, _ in _live.values())
@@ -110,6 +120,7 @@ def exchange(milliseconds):
 
 
 def _cuda_memorySnapshot(pool):
+    global _looks
     # PyTorch asks for it to tell lines of source.
     hasattr(sys.modules["torch"], "_inductor")
     if gc.isenabled() and threading.current_thread() is not threading.main_thread():
@@ -132,6 +143,8 @@ def _cuda_memorySnapshot(pool):
                 "segment_pool_id": (0, 0), "is_expandable": False, "frames": [], "blocks": blocks,
                 "allocated_size": sum(_live[at][0] for at in _within(base, total)),
             })
+        _looks += 1
+        _looked.notify_all()
         return {
             "segments": segments, "device_traces": [[] for _ in range(_own)] + [list(_ring)], "external_annotations": [],
             "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": ""},
