@@ -124,7 +124,7 @@ pub struct SpecArgs {
     #[arg(long, value_name = "RANK", help_heading = "LoRA")]
     pub lora: Option<Extent>,
     /// The layers that get an adapter: all-linear, or some of q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj
-    /// [default: q_proj,v_proj].
+    /// [default: those of peft, if it has some for the family].
     #[arg(long, value_name = "NAMES", requires = "lora", help_heading = "LoRA")]
     pub lora_targets: Option<Targets>,
     /// Scale what an adapter adds by this number divided by the rank [default: twice the rank].
@@ -271,7 +271,7 @@ impl SpecArgs {
             if entry.config.is_none() {
                 return Err(usage(format!("{} has no layers for LoRA; --lora is for Llama-like models", entry.name)));
             }
-            let targets = self.lora_targets.unwrap_or_default();
+            let targets = self.lora_targets;
             let dropout = self.lora_dropout.unwrap_or_default();
             let (alpha, dora) = (self.lora_alpha, self.dora);
             entry.lora =

@@ -156,13 +156,6 @@ impl Target {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Targets([bool; Target::ALL.len()]);
 
-/// peft's default for Llama and similar models.
-impl Default for Targets {
-    fn default() -> Self {
-        Self::of([Target::Query, Target::Value])
-    }
-}
-
 impl Targets {
     /// The word for every linear layer but the head.
     pub const ALL_LINEAR: &'static str = "all-linear";
@@ -178,18 +171,6 @@ impl Targets {
     #[must_use]
     pub const fn has(self, target: Target) -> bool {
         self.0[target as usize]
-    }
-
-    /// Whether there are none: peft knows no default for the model.
-    #[must_use]
-    pub(super) fn is_empty(self) -> bool {
-        !self.0.contains(&true)
-    }
-
-    /// The targets for a model with peft's own default: the usual default stands for it.
-    #[must_use]
-    pub(super) fn of_model(self, own: &[Target]) -> Self {
-        if self == Self::default() { Self(Target::ALL.map(|target| own.contains(&target))) } else { self }
     }
 
     fn read<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
@@ -285,9 +266,8 @@ pub struct Lora {
     pub rank: Extent,
     /// The product of both is multiplied by this divided by the rank; twice the rank by default.
     pub alpha: Option<f64>,
-    /// The layers that get an adapter.
-    #[serde(default)]
-    pub targets: Targets,
+    /// The layers that get an adapter; those that peft chooses for the model if none are named.
+    pub targets: Option<Targets>,
     /// The dropout rate of an adapter's input.
     #[serde(default)]
     pub dropout: Share,
@@ -306,8 +286,22 @@ impl Lora {
     /// Adapters of this rank at peft's default targets.
     #[must_use]
     pub fn of_rank(rank: Extent) -> Self {
-        let (targets, dropout) = (Targets::default(), Share::default());
-        Self { rank, alpha: None, targets, dropout, dora: false, quantization: None, prepare: Preparation::Kbit }
+        let (alpha, targets, dropout) = (None, None, Share::default());
+        Self { rank, alpha, targets, dropout, dora: false, quantization: None, prepare: Preparation::Kbit }
+    }
+
+    /// The same for a model whose default in peft is `own`: these are the targets unless some are named. None if that leaves none.
+    #[must_use]
+    pub(super) fn of_model(self, own: &[Target]) -> Option<Self> {
+        let of_peft = || (!own.is_empty()).then(|| Targets(Target::ALL.map(|target| own.contains(&target))));
+        let targets = self.targets.or_else(of_peft)?;
+        Some(Self { targets: Some(targets), ..self })
+    }
+
+    /// Whether layers of this kind are named as targets.
+    #[must_use]
+    pub(super) fn names(self, target: Target) -> bool {
+        self.targets.is_some_and(|targets| targets.has(target))
     }
 
     #[expect(clippy::cast_precision_loss, reason = "ranks are small")]
@@ -371,7 +365,7 @@ impl AdapterConfig {
         let alpha = self.lora_alpha.unwrap_or(8.0);
         // Scaling by the root of the rank is the same as scaling by the rank with a larger alpha.
         let factor = if self.use_rslora == Some(true) { (rank.get() as f64).sqrt() } else { 1.0 };
-        let targets = self.target_modules.unwrap_or_default();
+        let targets = self.target_modules;
         let dropout = self.lora_dropout.unwrap_or_default();
         let dora = self.use_dora == Some(true);
         Ok(Lora {
@@ -438,7 +432,7 @@ impl Adaptable {
         lora: Lora,
         target: Target,
     ) -> OpResult<()> {
-        if lora.targets.has(target) {
+        if lora.names(target) {
             let name = format!("{name}.{}", target.word());
             let ([outputs, inputs], rank) = (self.base.sizes(), lora.rank.get());
             let mut part = |part: &str, dims: [usize; 2], first| {

@@ -1,7 +1,7 @@
 //! Families of decoders, by the `config.json` of a mini of each: requests and figures compared with transformers on the
 //! stand-in GPU, losses compared with transformers on the processor.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZero;
 
 use serde_json::{Value, json};
@@ -26,6 +26,34 @@ fn minis() -> BTreeMap<String, Value> {
     serde_json::from_str(include_str!("../data/families/minis.json")).unwrap()
 }
 
+/// What `get_peft_model(model, LoraConfig(task_type="CAUSAL_LM"))` of peft 0.21 adapts beside transformers 5.17, by
+/// `model_type`. It asks for names of all other families, Mixtral too, which its own list has: it converts experts first.
+const DEFAULTS_OF_PEFT: [(&str, &[Target]); 14] = [
+    ("bloom", &[Target::WholeQueryKeyValue]),
+    ("falcon", &[Target::WholeQueryKeyValue]),
+    ("gemma", &[Target::Query, Target::Value]),
+    ("gemma2", &[Target::Query, Target::Value]),
+    ("gemma3_text", &[Target::Query, Target::Value]),
+    ("gpt2", &[Target::WholeAttention]),
+    ("gpt_neox", &[Target::WholeQueryKeyValue]),
+    ("llama", &[Target::Query, Target::Value]),
+    ("mistral", &[Target::Query, Target::Value]),
+    ("opt", &[Target::Query, Target::Value]),
+    ("phi", &[Target::Query, Target::Value, Target::Wider, Target::Narrower]),
+    ("qwen2", &[Target::Query, Target::Value]),
+    ("qwen3", &[Target::Query, Target::Value]),
+    ("stablelm", &[Target::Query, Target::Value]),
+];
+
+/// The targets of recorded programs that say only `lora`: peft's default, or what they named where peft asks for names.
+pub fn recorded_targets(config: &Value) -> Option<Targets> {
+    match config["model_type"].as_str().unwrap() {
+        known if DEFAULTS_OF_PEFT.iter().any(|(of, _)| *of == known) => None,
+        "phi3" => Some(Targets::of([Target::QueryKeyValue])),
+        _ => Some(Targets::of([Target::Query, Target::Value])),
+    }
+}
+
 /// A mini in a variant.
 pub fn workload(name: &str) -> Box<dyn Workload> {
     let (mini, variant) = name.split_once('.').unwrap();
@@ -38,12 +66,12 @@ pub fn workload(name: &str) -> Box<dyn Workload> {
     };
     entry.config.as_mut().unwrap().dtype = Some(weights.label().to_owned());
     let targets = match (has("loraall"), has("loraattn")) {
-        (true, _) => Targets::of(Target::ALL),
-        (_, true) => Targets::of([Target::Query, Target::Key, Target::Value, Target::Output]),
+        (true, _) => Some(Targets::of(Target::ALL)),
+        (_, true) => Some(Targets::of([Target::Query, Target::Key, Target::Value, Target::Output])),
         _ if has("loralatent") => {
-            Targets::of([Target::LatentQuery, Target::FromLatentQuery, Target::Latent, Target::FromLatent])
+            Some(Targets::of([Target::LatentQuery, Target::FromLatentQuery, Target::Latent, Target::FromLatent]))
         }
-        _ => Targets::default(),
+        _ => recorded_targets(&minis()[mini]),
     };
     let dropout = if has("drop") { 0.1 } else { 0.0 };
     let dropout = Share::try_from(dropout).unwrap();
@@ -289,6 +317,12 @@ fn a_key_of_another_family_is_named() {
             "layer_types has 'mamba', which is not there; there is attention",
         ),
         ("granite4-mini", "layer_types", json!(null), "layer_types is missing, which makes every layer a mamba"),
+        (
+            "granite4-mini",
+            "shared_intermediate_size",
+            json!(0),
+            "shared_intermediate_size is 0, which leaves granitemoehybrid no",
+        ),
         ("granite4-mini", "num_local_experts", json!(8), "experts beside the MLP of granitemoehybrid are not there"),
         ("granitemoe-mini", "num_local_experts", json!(0), "num_local_experts is 0; use 1 at least"),
         ("granitemoe-mini", "num_experts_per_tok", json!(9), "num_experts_per_tok is 9 of 8 experts; use 8 at most"),
@@ -348,40 +382,89 @@ fn samples_are_no_longer_than_learned_positions() {
 /// peft gives experts and their router adapters of their own, unless one more expert sees every position.
 #[test]
 fn adapters_beside_experts_are_refused() {
-    let build = |mini: &str, targets: Targets| {
+    let build = |mini: &str, targets: Option<Targets>| {
         let mut entry = WorkloadEntry::of_config("mine", serde_json::from_value(minis()[mini].clone()).unwrap());
         entry.lora = Some(Lora { targets, ..Lora::of_rank(Extent::nearest(8)) });
         entry.workload(Sizes::default(), Data::Reference, 1).map(drop).map_err(|error| error.to_string())
     };
+    let (some, all) = (|targets: [Target; 2]| Some(Targets::of(targets)), Some(Targets::of(Target::ALL)));
     let words =
         "adapters beside experts are not there; name some of attention's layers as targets, such as q_proj and o_proj";
     for mini in ["mixtral-mini", "olmoe-mini", "qwen3moe-mini"] {
-        for targets in [Targets::of(Target::ALL), Targets::of([Target::Query, Target::Down])] {
+        for targets in [all, some([Target::Query, Target::Down])] {
             assert_eq!(build(mini, targets), Err(words.to_owned()), "{mini}");
         }
-        assert_eq!(build(mini, Targets::default()), Ok(()));
+        assert_eq!(build(mini, some([Target::Query, Target::Value])), Ok(()));
     }
     // peft has no default for DeepSeek, whose layers have names of their own.
     for mini in ["deepseek2-mini", "deepseek3-mini", "glm4lite-mini"] {
-        assert_eq!(build(mini, Targets::of(Target::ALL)), Err(words.to_owned()), "{mini}");
-        let error = build(mini, Targets::default()).unwrap_err();
+        assert_eq!(build(mini, all), Err(words.to_owned()), "{mini}");
+        let error = build(mini, None).unwrap_err();
         assert!(
             error.starts_with("peft has no default targets for this family; name some of q_proj, q_a_proj"),
             "{error}"
         );
-        assert_eq!(build(mini, Targets::of([Target::FromLatent, Target::Output])), Ok(()));
+        assert_eq!(build(mini, some([Target::FromLatent, Target::Output])), Ok(()));
     }
-    let error = build("dots1-mini", Targets::default()).unwrap_err();
+    let error = build("dots1-mini", None).unwrap_err();
     assert_eq!(error, "peft has no default targets for this family; name some of q_proj, k_proj, v_proj and o_proj");
-    assert_eq!(build("dots1-mini", Targets::of(Target::ALL)), Err(words.to_owned()));
-    assert_eq!(build("granitemoeshared-mini", Targets::of(Target::ALL)), Ok(()));
-    assert_eq!(build("granitemoeshared-mini", Targets::of([Target::Query, Target::Down])), Err(words.to_owned()));
-    assert_eq!(build("qwen2moe-mini", Targets::of(Target::ALL)), Ok(()));
+    assert_eq!(build("dots1-mini", all), Err(words.to_owned()));
+    assert_eq!(build("granitemoeshared-mini", all), Ok(()));
+    assert_eq!(build("granitemoeshared-mini", some([Target::Query, Target::Down])), Err(words.to_owned()));
+    assert_eq!(build("qwen2moe-mini", all), Ok(()));
     // The layers of gpt-oss and GraniteMoE are no linear layers, so all of these leave them out.
-    assert_eq!(build("granitemoe-mini", Targets::of(Target::ALL)), Ok(()));
-    assert_eq!(build("granitemoe-mini", Targets::of([Target::Query, Target::Down])), Err(words.to_owned()));
-    assert_eq!(build("gptoss-mini", Targets::of(Target::ALL)), Ok(()));
-    assert_eq!(build("gptoss-mini", Targets::of([Target::Query, Target::Down])), Err(words.to_owned()));
+    assert_eq!(build("granitemoe-mini", all), Ok(()));
+    assert_eq!(build("granitemoe-mini", some([Target::Query, Target::Down])), Err(words.to_owned()));
+    assert_eq!(build("gptoss-mini", all), Ok(()));
+    assert_eq!(build("gptoss-mini", some([Target::Query, Target::Down])), Err(words.to_owned()));
+}
+
+/// Each family gets the adapters that peft gives it when no layer is named, or asks for names where peft does.
+#[test]
+fn default_targets_are_those_of_peft() {
+    let mut seen = BTreeMap::new();
+    for (mini, config) in minis() {
+        let family = config["model_type"].as_str().unwrap().to_owned();
+        let mut entry = WorkloadEntry::of_config(&mini, serde_json::from_value(config).unwrap());
+        entry.lora = Some(Lora::of_rank(Extent::nearest(8)));
+        let adapted = match entry.workload(Sizes::default(), Data::Reference, 1) {
+            Ok(workload) => adapted_layers(workload),
+            Err(error) => {
+                let error = error.to_string();
+                assert!(error.starts_with("peft has no default targets for this family; name some of "), "{error}");
+                BTreeSet::new()
+            }
+        };
+        let other = seen.insert(family.clone(), adapted.clone());
+        assert!(other.is_none_or(|other| other == adapted), "{family}");
+    }
+    // No mini of these tests is Mistral's.
+    let mut mistral = minis()["llama-biased"].clone();
+    mistral.as_object_mut().unwrap().retain(|key, _| !key.ends_with("_bias"));
+    mistral["model_type"] = json!("mistral");
+    let mut entry = WorkloadEntry::of_config("mine", serde_json::from_value(mistral).unwrap());
+    entry.lora = Some(Lora::of_rank(Extent::nearest(8)));
+    let workload = entry.workload(Sizes::default(), Data::Reference, 1).unwrap();
+    seen.insert("mistral".to_owned(), adapted_layers(workload));
+    let known = serde_json::from_value::<ModelConfig>(json!({"model_type": "mamba"})).unwrap();
+    let known =
+        WorkloadEntry::of_config("mine", known).workload(Sizes::default(), Data::Reference, 1).map(drop).unwrap_err();
+    let (_, known) =
+        known.to_string().split_once("nearest that is: ").map(|(_, known)| ((), known.to_owned())).unwrap();
+    assert_eq!(seen.keys().map(String::as_str).collect::<Vec<_>>(), known.split(", ").collect::<Vec<_>>());
+    for (family, adapted) in seen {
+        let of_peft = DEFAULTS_OF_PEFT.iter().find(|(of, _)| *of == family).map_or(&[][..], |(_, targets)| targets);
+        let of_peft: BTreeSet<_> = of_peft.iter().map(|target| target.word().to_owned()).collect();
+        assert_eq!(adapted, of_peft, "{family}");
+    }
+}
+
+/// The names of the layers that have adapters, on a simulated device.
+fn adapted_layers(workload: Box<dyn Workload>) -> BTreeSet<String> {
+    let device = Box::new(SimDevice::new(CardCatalog::with_user_cards(None).card("h200").unwrap()));
+    let (trainer, _) = crate::training::on(device, workload, Config::new(1), Libraries::HOPPER, LoopStyle::Logging);
+    let layer = |(name, _): (&str, _)| Some(name.split_once(".lora_A")?.0.rsplit('.').next()?.to_owned());
+    trainer.parameters().filter_map(layer).collect()
 }
 
 /// bitsandbytes and peft support `Conv1D`; we do not compare it, so it is refused.
@@ -790,7 +873,7 @@ fn published_peaks_are_met() {
         "num_key_value_heads": 8, "vocab_size": 32000, "rms_norm_eps": 1e-5, "sliding_window": 4096, "torch_dtype": "bfloat16",
     });
     let lora = Lora {
-        targets: Targets::of([Target::Query, Target::Key, Target::Value, Target::Output]),
+        targets: Some(Targets::of([Target::Query, Target::Key, Target::Value, Target::Output])),
         ..Lora::of_rank(Extent::nearest(16))
     };
     // Llama 3 8B.

@@ -17,8 +17,8 @@ use vramlab::train::{
 use vramlab::units::Bytes;
 use vramlab::workload::{
     Biases, Data, Decoder, DecoderSizes, DropoutPlace, Dropouts, Extent, HeadNorms, LayerPattern, Lengths,
-    Llama3Scaling, Lora, NormKind, NormPlaces, Preparation, Quantization, RotaryScaling, Share, Sizes, SlidingWindows,
-    SoftCaps, Style, Target, Targets, WorkloadEntry,
+    Llama3Scaling, Lora, Names, NormKind, NormPlaces, Preparation, Quantization, RotaryScaling, Share, Sizes,
+    SlidingWindows, SoftCaps, Style, Target, Targets, WorkloadEntry,
 };
 
 use crate::alignment::{difference, made, recorded};
@@ -43,7 +43,7 @@ const MINI: DecoderSizes = DecoderSizes {
     unrotated: LayerPattern::NONE,
     seq: 64,
     weights: DType::F32,
-    style: Style::LLAMA,
+    style: Style { names: Names::ADAPTED, ..Style::LLAMA },
     padding: None,
     clip: None,
     query_scalar: None,
@@ -111,9 +111,9 @@ fn program(name: &str) -> (DecoderSizes, Config) {
     let mut config = configured(variant, batch);
     config.data = data(name).0.path();
     let targets = match (has("loraall"), has("loraattn")) {
-        (_, true) => Targets::of([Target::Query, Target::Key, Target::Value, Target::Output]),
-        (true, _) => Targets::of(Target::ALL),
-        _ => Targets::default(),
+        (_, true) => Some(Targets::of([Target::Query, Target::Key, Target::Value, Target::Output])),
+        (true, _) => Some(Targets::of(Target::ALL)),
+        _ => None,
     };
     let compute = if has("f32") { DType::F32 } else { DType::Bf16 };
     let quantization =
@@ -493,7 +493,7 @@ fn losses_are_those_of_peft() {
             config.hyper.adam_lr = 0.02;
         };
         assert_near(
-            &losses(lora(Targets::default()), learn),
+            &losses(lora(None), learn),
             [
                 6.250_148_773_193_359,
                 6.249_313_831_329_346,
@@ -504,7 +504,7 @@ fn losses_are_those_of_peft() {
             ],
         );
         assert_near(
-            &losses(lora(Targets::of(Target::ALL)), learn),
+            &losses(lora(Some(Targets::of(Target::ALL))), learn),
             [
                 6.250_148_773_193_359,
                 6.252_508_640_289_307,
@@ -550,7 +550,7 @@ fn losses_are_those_of_peft() {
         }
     }
     // Seven positions make chunks of one: the last has nothing to learn.
-    let short = DecoderSizes { seq: 7, ..lora(Targets::default()) };
+    let short = DecoderSizes { seq: 7, ..lora(None) };
     for batch in [1, 4] {
         let of = |head| losses(short, |config| (config.batch, config.loss_head) = (batch, head));
         let plain = of(LossHead::Labels);
@@ -599,7 +599,7 @@ fn losses_above_layers_in_4_bits_are_those_of_bitsandbytes() {
         6.201_695_442_199_707,
     ];
     let adapted = |quantization, dora| {
-        let lora = Lora { targets: Targets::of(Target::ALL), dora, ..Lora::of_rank(Extent::nearest(8)) };
+        let lora = Lora { targets: Some(Targets::of(Target::ALL)), dora, ..Lora::of_rank(Extent::nearest(8)) };
         DecoderSizes { lora: Some(Lora { quantization: Some(quantization), ..lora }), ..MINI }
     };
     let sizes = |quantization| adapted(quantization, false);

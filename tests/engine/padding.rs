@@ -73,7 +73,8 @@ fn program(name: &str) -> (Box<dyn Workload>, Config, u64) {
     let mut entry = WorkloadEntry::of_config(mini, serde_json::from_value(minis()[mini].clone()).unwrap());
     let weights = if has("bf16w") { DType::Bf16 } else { DType::F32 };
     entry.config.as_mut().unwrap().dtype = Some(weights.label().to_owned());
-    let targets = if has("loraall") { Targets::of(Target::ALL) } else { Targets::default() };
+    let targets =
+        if has("loraall") { Some(Targets::of(Target::ALL)) } else { crate::families::recorded_targets(&minis()[mini]) };
     entry.lora = has("lora").then(|| Lora { targets, ..Lora::of_rank(Extent::nearest(8)) });
     let sizes = Sizes { seq: Some(Extent::nearest(64)), ..Sizes::default() };
     let config = Config { data: data.path(), attention_mask: true, ..configured(variant, batch) };

@@ -170,7 +170,7 @@ impl ExpertKeys {
 }
 
 /// A size that is given, perhaps as 0.
-fn or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<Extent>>, D::Error> {
+pub(super) fn or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<Extent>>, D::Error> {
     let size = |number: i64| match number {
         0 => Ok(None),
         number => Extent::try_from(number).map(Some).map_err(D::Error::custom),

@@ -3,12 +3,14 @@
 use serde::Deserialize;
 
 use super::super::bounds::Extent;
+use super::expert_keys::or_none;
 
 /// Keys of Granite 4 alone.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub(super) struct Granite4Keys {
-    /// The MLP's `intermediate_size`; that key is the size of experts here.
-    shared_intermediate_size: Option<Extent>,
+    /// The MLP's `intermediate_size`, as that key is the size of experts here; 0 is no MLP beside experts.
+    #[serde(default, deserialize_with = "or_none")]
+    shared_intermediate_size: Option<Option<Extent>>,
     /// Other families have this key but don't read it.
     position_embedding_type: Option<String>,
 }
@@ -16,12 +18,12 @@ pub(super) struct Granite4Keys {
 impl Granite4Keys {
     /// Hidden values of an MLP.
     pub fn hidden(&self) -> usize {
-        self.shared_intermediate_size.map_or(1024, Extent::get)
+        self.shared_intermediate_size.flatten().map_or(1024, Extent::get)
     }
 
-    /// Hidden values of an MLP beside experts (`granitemoeshared`).
+    /// Hidden values of an MLP beside experts (`granitemoeshared`); there is none if the key is 0 or missing.
     pub fn beside_experts(&self) -> Option<usize> {
-        self.shared_intermediate_size.map(Extent::get)
+        self.shared_intermediate_size.flatten().map(Extent::get)
     }
 
     /// Whether queries and keys are rotated.
@@ -32,6 +34,11 @@ impl Granite4Keys {
     /// Refuses layers that keep a state, according to the file's `types`, and experts, unless there are `none`.
     pub fn refuse_what_is_not_there(&self, types: Option<&[String]>, none: bool) -> Result<(), String> {
         let attends = |kind: &String| matches!(&**kind, "attention" | "full_attention");
+        if self.shared_intermediate_size == Some(None) {
+            return Err(
+                "shared_intermediate_size is 0, which leaves granitemoehybrid no MLP; use 1 at least".to_owned()
+            );
+        }
         match types.map(|types| types.iter().find(|kind| !attends(kind))) {
             Some(Some(other)) => Err(format!("layer_types has '{other}', which is not there; there is attention")),
             None => Err(

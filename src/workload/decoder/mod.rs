@@ -112,14 +112,15 @@ impl Decoder {
         // Those that are no linear layers, all of these leave out.
         let none = sizes.experts.is_some_and(|experts| experts.rule.of_chosen);
         let reaches = |lora: Lora| {
-            let named = [Target::Gate, Target::Up, Target::Down].iter().any(|part| lora.targets.has(*part));
-            named && !(none && lora.targets == Targets::of(Target::ALL))
+            let named = [Target::Gate, Target::Up, Target::Down].iter().any(|part| lora.names(*part));
+            named && !(none && lora.targets == Some(Targets::of(Target::ALL)))
         };
-        let adapts_none = |lora: Lora| lora.targets.of_model(sizes.style.names.adapted).is_empty();
+        let adapts_none = |lora: Lora| lora.of_model(sizes.style.names.adapted).is_none();
         if sizes.lora.is_some_and(adapts_none) {
-            let some = match sizes.latent {
-                Some(_) => "q_proj, q_a_proj, q_b_proj, kv_a_proj_with_mqa, kv_b_proj and o_proj",
-                None => "q_proj, k_proj, v_proj and o_proj",
+            let some = match (sizes.latent, sizes.style.packing) {
+                (Some(_), _) => "q_proj, q_a_proj, q_b_proj, kv_a_proj_with_mqa, kv_b_proj and o_proj",
+                (None, LayerFusion::All) => "qkv_proj, o_proj, gate_up_proj and down_proj",
+                (None, _) => "q_proj, k_proj, v_proj and o_proj",
             };
             return refused(format!("peft has no default targets for this family; name some of {some}"));
         }

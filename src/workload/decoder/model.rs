@@ -11,7 +11,6 @@ use vramlab_train::{
 };
 
 use super::super::llama::Norm;
-use super::super::lora::Lora;
 use super::super::modules::Linear;
 use super::super::parameters::Parameters;
 use super::super::quantization::Preparation;
@@ -23,7 +22,7 @@ use super::opt::OptKeys;
 use super::pattern::LayerPattern;
 use super::rotary::{self, Frequencies};
 use super::sizes::{DecoderSizes, Dropouts, Multipliers, SlidingWindows, SoftCaps};
-use super::style::{LayerFusion, NormsMade, PositionUse, Rotation};
+use super::style::{NormsMade, PositionUse, Rotation};
 use super::tower::Tower;
 
 /// How the layers are run.
@@ -142,9 +141,7 @@ impl DecoderModel {
                 (frequencies, embedding_scale)
             }
         };
-        if let Some(lora) = sizes.lora {
-            let own = if sizes.style.packing == LayerFusion::All { &[names.projections] } else { names.adapted };
-            let lora = Lora { targets: lora.targets.of_model(own), ..lora };
+        if let Some(lora) = sizes.lora.and_then(|lora| lora.of_model(names.adapted)) {
             if let Some(tower) = &mut tower {
                 tower.adapt(cx, all, lora)?;
             }

@@ -31,7 +31,7 @@ pub struct Names {
     pub mlp: [Target; 2],
     /// The router of experts.
     pub router: &'static str,
-    /// The layers that get peft's adapters by default.
+    /// The layers that get adapters by default in peft 0.21 beside transformers 5.17; none if it asks for names.
     pub adapted: &'static [Target],
 }
 
@@ -51,8 +51,10 @@ impl Names {
         output: Target::Output,
         mlp: [Target::First, Target::Second],
         router: "gate",
-        adapted: &[Target::Query, Target::Value],
+        adapted: &[],
     };
+    /// Llama's, where peft's default is queries and values.
+    pub const ADAPTED: Self = Self { adapted: &[Target::Query, Target::Value], ..Self::LLAMA };
     /// Llama's, beside a vision tower.
     pub const BESIDE_TOWER: Self = Self { model: "model.language_model", ..Self::LLAMA };
 
@@ -72,6 +74,6 @@ impl Names {
 
 impl Default for Names {
     fn default() -> Self {
-        Self::LLAMA
+        Self::ADAPTED
     }
 }

@@ -283,6 +283,6 @@ impl Style {
 
 impl Default for Style {
     fn default() -> Self {
-        Self::LLAMA
+        Self { names: Names::ADAPTED, ..Self::LLAMA }
     }
 }

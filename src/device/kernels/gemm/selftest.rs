@@ -160,6 +160,20 @@ fn products() -> Vec<ProductCase> {
         products.push(ProductCase { skew: Skew::Together(1), layouts: LAYOUTS[1], ..product });
         products.push(ProductCase { skew: Skew::Apart, bias: true, ..product });
     }
+    // Scores of BLOOM, added to a bias that each head already has: queries times keys, whose heads lie side by side in a
+    // projection with three of them. The scale is that of a head.
+    for [rows, keys, head_size] in [[1, 1, 16], [16, 16, 16], [33, 33, 64], [128, 128, 64]] {
+        let (alpha, gaps) = (1.0 / (head_size as f32).sqrt(), [2 * head_size, 2 * head_size, 0]);
+        let scores = ProductCase {
+            alpha,
+            beta: 1.0,
+            batch: 6,
+            layouts: LAYOUTS[1],
+            ..ProductCase::new([rows, keys, head_size])
+        };
+        products.push(scores);
+        products.push(ProductCase { gaps, ..scores });
+    }
     products
 }
 

@@ -92,8 +92,5 @@ pub const NO_PLAN: TensorPlan = TensorPlan { none: true, ..TensorPlan::LLAMA };
 /// `attention_bias` is not read.
 pub const NO_BIAS: (bool, Biases) = (false, Biases::None);
 
-/// Llama's names, where peft has no default targets.
-pub const NAMES_WITHOUT_TARGETS: Names = Names { adapted: &[], ..Names::LLAMA };
-
 /// Arcee's names.
 pub const ARCEE_NAMES: Names = Names { mlp: [Target::Up, Target::Down], ..Names::LLAMA };

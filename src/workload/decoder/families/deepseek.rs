@@ -5,7 +5,7 @@ use vramlab_train::{ExpertScores, GroupRule};
 use super::super::family::{Family, OwnExperts, WindowRule};
 use super::super::sizes::LatentSizes;
 use super::super::style::{HeadNorms, Rotation, Style};
-use super::base::{EXPERTS, IN_ONE_GROUP, LLAMA, NAMES_WITHOUT_TARGETS};
+use super::base::{EXPERTS, IN_ONE_GROUP, LLAMA};
 
 /// The keys of DeepSeek's experts and latent vectors.
 const DEEPSEEK: [&str; 15] = [
@@ -33,7 +33,7 @@ const LATENT: (LatentSizes, usize) = (LatentSizes { query_rank: Some(1536), rank
 pub(super) static FAMILIES: &[Family] = &[
     Family {
         name: "deepseek_v2",
-        style: Style { rotation: Rotation::Complex, names: NAMES_WITHOUT_TARGETS, ..Style::LLAMA },
+        style: Style { rotation: Rotation::Complex, ..Style::LLAMA },
         vocab: Some(102_400),
         heads: Some(32),
         latent: Some(LATENT),
@@ -51,7 +51,7 @@ pub(super) static FAMILIES: &[Family] = &[
     },
     Family {
         name: "deepseek_v3",
-        style: Style { rotation: Rotation::Pairs, names: NAMES_WITHOUT_TARGETS, ..Style::LLAMA },
+        style: Style { rotation: Rotation::Pairs, ..Style::LLAMA },
         vocab: Some(129_280),
         heads: Some(128),
         latent: Some(LATENT),
@@ -73,7 +73,7 @@ pub(super) static FAMILIES: &[Family] = &[
     },
     Family {
         name: "dots1",
-        style: Style { heads: HeadNorms::Each, names: NAMES_WITHOUT_TARGETS, ..Style::LLAMA },
+        style: Style { heads: HeadNorms::Each, ..Style::LLAMA },
         vocab: Some(152_064),
         heads: Some(32),
         kv_heads: Some(32),

@@ -6,11 +6,17 @@ use super::super::family::{Family, WindowRule};
 use super::super::names::Names;
 use super::super::sizes::SoftCaps;
 use super::super::style::{HeadNorms, NormPlaces, Style};
-use super::base::{LLAMA, NAMES_WITHOUT_TARGETS, WITH_TABLE};
+use super::base::{LLAMA, WITH_TABLE};
 
 /// The style that all of them begin with.
-const GEMMA: Style =
-    Style { norm: NormKind::Centred, places: NormPlaces::Around, gemma: true, plan: WITH_TABLE, ..Style::LLAMA };
+const GEMMA: Style = Style {
+    norm: NormKind::Centred,
+    places: NormPlaces::Around,
+    gemma: true,
+    names: Names::ADAPTED,
+    plan: WITH_TABLE,
+    ..Style::LLAMA
+};
 
 /// All of them.
 pub(super) static FAMILIES: &[Family] = &[
@@ -65,7 +71,7 @@ pub(super) static FAMILIES: &[Family] = &[
         name: "vaultgemma",
         style: Style {
             places: NormPlaces::Before,
-            names: Names { norms: ["input_layernorm", "pre_feedforward_layernorm"], ..NAMES_WITHOUT_TARGETS },
+            names: Names { norms: ["input_layernorm", "pre_feedforward_layernorm"], ..Names::LLAMA },
             ..GEMMA
         },
         vocab: Some(256_000),

@@ -6,7 +6,7 @@ use super::super::super::plan::{TensorPair, TensorPlan};
 use super::super::family::{Family, OwnExperts};
 use super::super::sizes::LatentSizes;
 use super::super::style::{Biases, HeadNorms, LayerFusion, NormPlaces, Rotation, Style};
-use super::base::{EXPERTS, IN_ONE_GROUP, LLAMA, NAMES_WITHOUT_TARGETS};
+use super::base::{EXPERTS, IN_ONE_GROUP, LLAMA};
 
 /// GLM-4.
 const GLM: Family = Family {
@@ -70,7 +70,7 @@ pub(super) static FAMILIES: &[Family] = &[
     },
     Family {
         name: "glm4_moe_lite",
-        style: Style { rotation: Rotation::Pairs, names: NAMES_WITHOUT_TARGETS, ..Style::LLAMA },
+        style: Style { rotation: Rotation::Pairs, ..Style::LLAMA },
         vocab: Some(154_880),
         heads: Some(20),
         latent: Some((LatentSizes { query_rank: Some(768), rank: 512, plain: 192, value: 256 }, 64)),

@@ -64,7 +64,7 @@ const OPT_NAMES: Names = Names {
     norm: "final_layer_norm",
     output: Target::OutputOfTower,
     mlp: [Target::Wider, Target::Narrower],
-    ..Names::LLAMA
+    ..Names::ADAPTED
 };
 
 /// All of them.

@@ -36,12 +36,7 @@ pub(super) static FAMILIES: &[Family] = &[
     },
     Family {
         name: "granitemoeshared",
-        style: Style {
-            norms_made: NormsMade::Between,
-            names: Names { adapted: &[], ..GRANITE_MOE_NAMES },
-            plan: NO_PLAN,
-            ..Style::LLAMA
-        },
+        style: Style { norms_made: NormsMade::Between, names: GRANITE_MOE_NAMES, plan: NO_PLAN, ..Style::LLAMA },
         experts: Some(OwnExperts { widens: true, of_chosen: true, shared_of_layer: true, ..EXPERTS }),
         late_embedding: true,
         own_keys: &GRANITE_EXPERTS,

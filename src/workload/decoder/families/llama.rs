@@ -5,7 +5,7 @@ use super::super::family::{EpsKey, Family, OwnDropouts, WindowRule};
 use super::super::names::Names;
 use super::super::rotary_scaling::{Llama3Scaling, RotaryScaling};
 use super::super::style::{Biases, HeadNorms, MlpActivation, NormPlaces, Rotation, Style};
-use super::base::{ARCEE_NAMES, LLAMA, NAMES_WITHOUT_TARGETS, NO_BIAS, NO_DROPOUT, NO_PLAN, WITH_NORMS, WITH_TABLE};
+use super::base::{ARCEE_NAMES, LLAMA, NO_BIAS, NO_DROPOUT, NO_PLAN, WITH_NORMS, WITH_TABLE};
 
 /// Hunyuan's names.
 const HUNYUAN_NAMES: Names = Names { head_norms: ["query_layernorm", "key_layernorm"], ..Names::LLAMA };
@@ -21,7 +21,6 @@ pub(super) static FAMILIES: &[Family] = &[
     },
     Family {
         name: "cwm",
-        style: Style { names: NAMES_WITHOUT_TARGETS, ..Style::LLAMA },
         attention_bias: NO_BIAS,
         vocab: Some(128_256),
         heads: Some(48),
@@ -61,12 +60,7 @@ pub(super) static FAMILIES: &[Family] = &[
     },
     Family {
         name: "helium",
-        style: Style {
-            norm: NormKind::LateCast,
-            rotation: Rotation::WholeNeighbours,
-            names: NAMES_WITHOUT_TARGETS,
-            ..Style::LLAMA
-        },
+        style: Style { norm: NormKind::LateCast, rotation: Rotation::WholeNeighbours, ..Style::LLAMA },
         attention_bias: (false, Biases::Inputs),
         vocab: Some(48_000),
         heads: Some(20),
@@ -92,7 +86,7 @@ pub(super) static FAMILIES: &[Family] = &[
         own_keys: &["alpha", "num_experts", "use_qk_norm"],
         ..LLAMA
     },
-    LLAMA,
+    Family { style: Style { names: Names::ADAPTED, ..Style::LLAMA }, ..LLAMA },
     Family {
         name: "nemotron",
         style: Style {

@@ -2,6 +2,7 @@
 
 use super::super::super::plan::{ExpertFiles, TensorPlan};
 use super::super::family::{Family, OwnExperts, WindowRule};
+use super::super::names::Names;
 use super::super::style::Style;
 use super::base::{EXPERTS, LLAMA, NO_BIAS};
 
@@ -28,6 +29,7 @@ pub(super) static FAMILIES: &[Family] = &[
     },
     Family {
         name: "mistral",
+        style: Style { names: Names::ADAPTED, ..Style::LLAMA },
         attention_bias: NO_BIAS,
         kv_heads: Some(8),
         windows: WindowRule::All,

@@ -62,7 +62,13 @@ pub(super) static FAMILIES: &[Family] = &[
     },
     Family {
         name: "stablelm",
-        style: Style { norm: NormKind::Layer, kept: LayerLocals::Attention, plan: NO_PLAN, ..Style::LLAMA },
+        style: Style {
+            norm: NormKind::Layer,
+            kept: LayerLocals::Attention,
+            names: Names::ADAPTED,
+            plan: NO_PLAN,
+            ..Style::LLAMA
+        },
         attention_bias: NO_BIAS,
         kv_heads: Some(32),
         eps: 1e-5,

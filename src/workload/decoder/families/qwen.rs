@@ -2,6 +2,7 @@
 
 use super::super::super::plan::{ExpertFiles, TensorPlan};
 use super::super::family::{Family, OwnExperts, WindowRule};
+use super::super::names::Names;
 use super::super::style::{Biases, HeadNorms, Style};
 use super::base::{EXPERTS, LLAMA, WITH_NORMS};
 
@@ -9,7 +10,7 @@ use super::base::{EXPERTS, LLAMA, WITH_NORMS};
 pub(super) static FAMILIES: &[Family] = &[
     Family {
         name: "qwen2",
-        style: Style { biases: Biases::Inputs, ..Style::LLAMA },
+        style: Style { biases: Biases::Inputs, names: Names::ADAPTED, ..Style::LLAMA },
         kv_heads: Some(32),
         windows: WindowRule::Late,
         own_keys: &[],
@@ -36,7 +37,7 @@ pub(super) static FAMILIES: &[Family] = &[
     },
     Family {
         name: "qwen3",
-        style: Style { heads: HeadNorms::Each, plan: WITH_NORMS, ..Style::LLAMA },
+        style: Style { heads: HeadNorms::Each, names: Names::ADAPTED, plan: WITH_NORMS, ..Style::LLAMA },
         kv_heads: Some(32),
         head_size: Some(128),
         windows: WindowRule::Late,
