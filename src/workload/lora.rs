@@ -559,7 +559,6 @@ mod tests {
         for text in ["q_proj,v_proj", "q_proj,k_proj,v_proj,o_proj", "all-linear", "down_proj"] {
             assert_eq!(text.parse::<Targets>().unwrap().to_string(), text);
         }
-        assert_eq!(Targets::default().to_string(), "q_proj,v_proj");
         let all = Target::ALL.map(Target::word).join(", ");
         assert_eq!(all.parse::<Targets>().unwrap().to_string(), "all-linear");
         let refused = "q_proj,lm_head".parse::<Targets>().unwrap_err();
@@ -581,12 +580,14 @@ mod tests {
             )
         };
         let lora = read(&text("")).unwrap();
-        assert_eq!((lora.rank.get(), lora.scaling(), lora.targets.to_string()), (16, 2.0, "q_proj,v_proj".to_owned()));
+        let targets = lora.targets.map(|targets| targets.to_string());
+        assert_eq!((lora.rank.get(), lora.scaling(), targets.as_deref()), (16, 2.0, Some("q_proj,v_proj")));
         assert_eq!(read(&text(r#", "use_rslora": true"#)).unwrap().scaling(), 8.0);
         assert!(
             read(&text(r#", "use_dora": true"#)).unwrap().dora && !read(&text(r#", "use_dora": false"#)).unwrap().dora
         );
-        assert_eq!(read(r#"{"target_modules": "all-linear"}"#).unwrap().targets, Targets::of(Target::ALL));
+        assert_eq!(read(r#"{"target_modules": "all-linear"}"#).unwrap().targets, Some(Targets::of(Target::ALL)));
+        assert_eq!(read("{}").unwrap().targets, None, "the family's own");
         for (more, key) in [
             (r#", "lora_bias": true"#, "lora_bias"),
             (r#", "layers_to_transform": [1]"#, "layers_to_transform"),
