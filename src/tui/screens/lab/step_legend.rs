@@ -116,11 +116,10 @@ impl StepLegend {
     /// How many rows it takes: the fewest in which all names have their figures, if the curve has room for them.
     pub fn rows(&self, area: Rect, inner: Rect, rows: u16, theme: &Theme) -> u16 {
         let most = Self::rows_for(area).into_iter().take_while(|from| rows >= *from).count() as u16;
-        let entries: Vec<_> = self.entries(theme).collect();
-        let cells: usize = entries.iter().map(|entry| width(entry) + 1).sum();
-        if area.width >= ROOMY && cells + WORDS <= usize::from(area.width) {
+        if area.width >= ROOMY && self.whole(theme) + WORDS <= usize::from(area.width) {
             return 0;
         }
+        let entries: Vec<_> = self.entries(theme).collect();
         (1..most).find(|count| pane::flows(&entries, Self::place(inner, *count))).unwrap_or(most)
     }
 
