@@ -21,6 +21,7 @@ mod alignment;
 mod allocator_properties;
 mod combinations;
 mod cs336;
+mod decoder_optimizers;
 mod epoch;
 mod families;
 mod fit;
