@@ -6,6 +6,7 @@ use std::thread;
 const STACK: usize = 8 << 20;
 
 fn main() -> ! {
+    vramlab::device::spare_addresses();
     let program = thread::Builder::new().name("vramlab".to_owned()).stack_size(STACK);
     match program.spawn(|| -> () { vramlab::cli::main() }) {
         // It ends the process.

@@ -37,7 +37,7 @@ pub use contract::{CopyPath, Device, DeviceEvent, DeviceInfo, HostWork, MatrixPr
 pub use dropout::DropoutMask;
 pub use error::DeviceError;
 pub use float8::{from_e4m3, from_e5m2, to_e4m3, to_e5m2};
-pub use host::{Charge, HostAccount, HostMemoryRefused, HostVec};
+pub use host::{Charge, HostAccount, HostMemoryRefused, HostVec, spare_addresses};
 pub use kernels::{
     AdamParameters, ByteMoment, GradScaling, KeptMoment, KeptMoments, Kernel, LionParameters, Magnitudes, NORM_RUN,
     ParameterUpdate, ResidualGradient, ScaleGroups, UpdatePasses,

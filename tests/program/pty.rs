@@ -155,7 +155,7 @@ fn whom_a_signal_ended_is_told_nothing() {
 
 #[test]
 fn in_a_small_address_space_larger_batches_are_refused_and_training_goes_on() {
-    let mut lab = Session::start(small_lab_command(768, "gpt-mini"), 120, 60);
+    let mut lab = Session::start(small_lab_command(512, "gpt-mini"), 120, 60);
     lab.wait_for_training();
     // A batch that does not fit in any memory is not even made.
     lab.press(" ");

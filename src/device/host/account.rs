@@ -9,7 +9,7 @@ use vramlab_allocator::units::Bytes;
 
 /// The assumed available memory if the system does not report it.
 const UNTOLD: Bytes = Bytes::gib(2);
-/// The machine is queried again after this much was allocated.
+/// The machine is queried again after this much was allocated, or half of the reserve if that is less.
 const UNSEEN: Bytes = Bytes::mib(32);
 /// The largest part of the machine's memory that is left for the rest of the process and for others.
 const LARGEST_RESERVE: Bytes = Bytes::mib(512);
@@ -63,7 +63,7 @@ impl Books {
 
     fn take(&mut self, requested: Bytes) -> Result<(), HostMemoryRefused> {
         let mut left = self.within_bounds();
-        if requested <= left && self.unseen + requested >= UNSEEN {
+        if requested <= left && self.unseen + requested >= UNSEEN.min(Bytes(self.reserve.get() / 2)) {
             left = left.min(self.of_machine());
             self.unseen = Bytes::ZERO;
         }
