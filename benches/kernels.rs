@@ -7,8 +7,8 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use vramlab::allocator::SegmentSource;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::device::{
-    AdamParameters, AttentionShape, ChannelShape, ConvShape, DType, Device, FusedAttention, HeadView, ImageLayout,
-    Kernel, MatrixView, Operand, ParameterUpdate, PoolShape, UpdatePasses, kernels,
+    AdamParameters, AttentionShape, ChannelShape, ConvShape, DType, Device, Earlier, FusedAttention, HeadView,
+    ImageLayout, Kernel, MatrixView, Operand, ParameterUpdate, PoolShape, UpdatePasses, kernels,
 };
 use vramlab::units::{Address, Bytes, StreamId};
 
@@ -80,7 +80,7 @@ fn attention(c: &mut Criterion) {
             head_size: size,
             value_size: size,
             causal: true,
-            window: None,
+            earlier: Earlier::All,
             masked: false,
             scale: 0.2,
             dropout: None,

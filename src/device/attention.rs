@@ -14,6 +14,39 @@ pub enum FusedAttention {
     Efficient,
 }
 
+/// Which of the positions before it a position of causal attention sees.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Earlier {
+    /// All.
+    #[default]
+    All,
+    /// With itself this many at most: a sliding window.
+    Window(usize),
+    /// Those of its own chunk; chunks of this many positions begin at the first position (Llama 4).
+    Chunk(usize),
+}
+
+impl Earlier {
+    /// The first position that position `row` sees.
+    #[must_use]
+    pub const fn first_seen(self, row: usize) -> usize {
+        match self {
+            Self::All | Self::Chunk(0) => 0,
+            Self::Window(window) => (row + 1).saturating_sub(window),
+            Self::Chunk(chunk) => row - row % chunk,
+        }
+    }
+
+    /// Positions of a window or a chunk.
+    #[must_use]
+    pub const fn most(self) -> Option<usize> {
+        match self {
+            Self::All => None,
+            Self::Window(most) | Self::Chunk(most) => Some(most),
+        }
+    }
+}
+
 /// The shape of one attention call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AttentionShape {
@@ -31,9 +64,8 @@ pub struct AttentionShape {
     pub value_size: usize,
     /// Position i sees only positions up to i.
     pub causal: bool,
-    /// Number of positions, itself included, that a position sees if attention has a window. Only causal attention has
-    /// one.
-    pub window: Option<usize>,
+    /// Which of those positions it sees.
+    pub earlier: Earlier,
     /// True if PyTorch's kernel reads a numeric mask and therefore skips no position.
     pub masked: bool,
     /// Factor on q·k, usually 1/√head_size.
@@ -72,9 +104,6 @@ impl AttentionShape {
     /// The first position that position `row` sees.
     #[must_use]
     pub const fn first_seen(self, row: usize) -> usize {
-        match self.window {
-            Some(window) if self.causal => (row + 1).saturating_sub(window),
-            _ => 0,
-        }
+        if self.causal { self.earlier.first_seen(row) } else { 0 }
     }
 }

@@ -31,7 +31,7 @@ pub mod kernels;
 pub mod selftest;
 pub mod sim;
 
-pub use attention::{AttentionShape, FusedAttention};
+pub use attention::{AttentionShape, Earlier, FusedAttention};
 pub use collective::{Abort, Collective, GroupId, SharedAbort};
 pub use contract::{CopyPath, Device, DeviceEvent, DeviceInfo, HostWork, MatrixPrecision, ProgramStart, StreamMark};
 pub use dropout::DropoutMask;

@@ -66,6 +66,7 @@ impl<F: FnMut(Span)> Tell for F {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Earlier;
 
     #[test]
     fn views_reach_from_their_first_to_their_last_element() {
@@ -85,7 +86,7 @@ mod tests {
             head_size: 8,
             value_size: 8,
             causal: true,
-            window: None,
+            earlier: Earlier::All,
             masked: false,
             scale: 1.0,
             dropout: None,

@@ -60,8 +60,8 @@ pub use memory::Memory;
 pub use observer::{Answer, Observer, SafePoint};
 pub use ops::{
     AddNormOutput, AttentionOutput, BiasedAttention, ClampedExperts, CountedBias, CountedPositions, DetachedGraph,
-    EagerScores, ExpertScores, FourBitWeight, GroupRule, MaskShape, NextLabels, NormOutputs, PositionScale,
-    RotaryTables, RouterRule, Routes, RunningStatistics, SdpaMask, SideBySide, Turn,
+    EagerScores, ExpertScores, FourBitWeight, GroupRule, MaskShape, NextLabels, NormOutputs, PositionCount,
+    PositionScale, RotaryTables, RouterRule, Routes, RunningStatistics, SdpaMask, SideBySide, Turn,
 };
 pub use parallel::batch_unit;
 pub use shape::Shape;

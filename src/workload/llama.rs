@@ -23,6 +23,10 @@ pub enum NormKind {
     Layer,
     /// The same with a weight that is added to 1 (Nemotron).
     CentredLayer,
+    /// As `Plain`, but nothing within outlives its use, and the weight is the second factor (Llama 4).
+    Brief,
+    /// The mean square only, in f32; there is no weight (Llama 4's heads).
+    Square,
     /// The mean is subtracted first, in f32; there is neither weight nor bias (OLMo 1).
     Bare,
     /// The mean is subtracted first, op by op in f32; there is no bias (Cohere).
@@ -55,10 +59,13 @@ impl Norm {
         let weight = format!("{name}.weight");
         let weight = match kind {
             NormKind::Centred | NormKind::CentredLayer => Some(all.centred(cx, &weight, width)?),
-            NormKind::Plain | NormKind::Late | NormKind::LateCast | NormKind::Layer | NormKind::Unbiased => {
-                Some(all.weight(cx, &weight, &[width])?)
-            }
-            NormKind::Bare => None,
+            NormKind::Plain
+            | NormKind::Late
+            | NormKind::LateCast
+            | NormKind::Layer
+            | NormKind::Unbiased
+            | NormKind::Brief => Some(all.weight(cx, &weight, &[width])?),
+            NormKind::Bare | NormKind::Square => None,
         };
         let biased = matches!(kind, NormKind::Layer | NormKind::CentredLayer);
         let bias = biased.then(|| all.bias(cx, &format!("{name}.bias"), width)).transpose()?;
@@ -90,6 +97,9 @@ impl Repeatable for Norm {
         #[expect(clippy::cast_possible_truncation, reason = "f32 as the kernel wants it")]
         let eps = self.eps as f32;
         let run = |cx: &mut Context, input: &Tensor| {
+            if self.kind == NormKind::Square {
+                return cx.plain_rms_norm(input, self.eps);
+            }
             let Some(weight) = &self.weight else {
                 let dtype = input.dtype();
                 let output = {
@@ -104,8 +114,9 @@ impl Repeatable for Norm {
                 (NormKind::Unbiased, _) => cx.wide_layer_norm(input, weight, eps),
                 (NormKind::Late, _) => cx.late_rms_norm(input, weight, self.eps),
                 (NormKind::LateCast, _) => cx.late_rms_norm_of_cast(input, weight, self.eps),
+                (NormKind::Brief, _) => cx.weighted_plain_rms_norm(input, weight, self.eps),
                 (NormKind::Centred, _) => cx.centred_rms_norm(input, weight, self.eps),
-                (NormKind::Plain | NormKind::Layer | NormKind::CentredLayer | NormKind::Bare, _) => {
+                (NormKind::Plain | NormKind::Layer | NormKind::CentredLayer | NormKind::Bare | NormKind::Square, _) => {
                     cx.rms_norm(input, weight, self.eps)
                 }
             }

@@ -67,6 +67,15 @@ pub fn workload(name: &str) -> Box<dyn Workload> {
     let targets = match (has("loraall"), has("loraattn")) {
         (true, _) => Some(Targets::of(Target::ALL)),
         (_, true) => Some(Targets::of([Target::Query, Target::Key, Target::Value, Target::Output])),
+        _ if has("loraseven") => Some(Targets::of([
+            Target::Query,
+            Target::Key,
+            Target::Value,
+            Target::Output,
+            Target::Gate,
+            Target::Up,
+            Target::Down,
+        ])),
         _ if has("loralatent") => {
             Some(Targets::of([Target::LatentQuery, Target::FromLatentQuery, Target::Latent, Target::FromLatent]))
         }
@@ -239,6 +248,25 @@ fn a_key_of_another_family_is_named() {
             "mlp_layer_types asks for something that qwen3_moe does",
         ),
         ("dots1-mini", "kv_lora_rank", json!(32), "kv_lora_rank asks for something that dots1 does not have"),
+        ("llama4-mini", "layer_types", json!(["sliding_attention"]), "there are full_attention and chunked_attention"),
+        ("llama4-mini", "num_experts_per_tok", json!(5), "num_experts_per_tok is 5 of 4 experts; use 4 at most"),
+        ("llama4-mini", "output_router_logits", json!(true), "output_router_logits asks for something that is not"),
+        ("llama4-mini", "router_jitter_noise", json!(0.1), "router_jitter_noise asks for something that is not"),
+        (
+            "llama4-mini",
+            "hidden_act",
+            json!("gelu"),
+            "the activation 'gelu' of llama4_text is not there; there is silu",
+        ),
+        ("llama4-mini", "mlp_bias", json!(true), "mlp_bias asks for something that llama4_text does not have"),
+        ("llama-biased", "attention_chunk_size", json!(64), "attention_chunk_size asks for something that llama does"),
+        (
+            "llama-biased",
+            "attn_temperature_tuning",
+            json!(true),
+            "attn_temperature_tuning asks for something that llama",
+        ),
+        ("mixtral-mini", "moe_layers", json!([1]), "moe_layers asks for something that mixtral does not have"),
         ("helium-mini", "hidden_act", json!("gelu"), "the activation 'gelu' of helium is not there; there is silu"),
         ("llama-biased", "kv_lora_rank", json!(32), "kv_lora_rank asks for something that llama does not have"),
         ("llama-biased", "new_decoder_architecture", json!(true), "new_decoder_architecture asks for something that"),
@@ -411,6 +439,13 @@ fn adapters_beside_experts_are_refused() {
     assert_eq!(build("granitemoeshared-mini", all), Ok(()));
     assert_eq!(build("granitemoeshared-mini", some([Target::Query, Target::Down])), Err(words.to_owned()));
     assert_eq!(build("qwen2moe-mini", all), Ok(()));
+    // Its router is a linear layer with two results.
+    let error = build("llama4-mini", all).unwrap_err();
+    assert!(
+        error.starts_with("all-linear gives the router of this family an adapter, and peft can't run that; name"),
+        "{error}"
+    );
+    assert_eq!(build("llama4-mini", some([Target::Query, Target::Down])), Ok(()));
     // The layers of gpt-oss and GraniteMoE are no linear layers, so all of these leave them out.
     assert_eq!(build("granitemoe-mini", all), Ok(()));
     assert_eq!(build("granitemoe-mini", some([Target::Query, Target::Down])), Err(words.to_owned()));
@@ -531,7 +566,7 @@ fn the_advice_of_a_refused_family_leads_to_a_model() {
         ("qwen2_5_vl", Some("qwen2_5_vl_text")),
         ("qwen3_vl", Some("qwen3_vl_text")),
         ("gemma3n", Some("gemma3n_text")),
-        ("llama4", Some("llama4_text")),
+        ("mllama", Some("mllama_text_model")),
         ("mpt", None),
     ] {
         let mut inner = text.clone();

@@ -4,13 +4,13 @@
 use std::rc::Rc;
 
 use vramlab::allocator::Settings;
-use vramlab::device::DType;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
+use vramlab::device::{DType, Earlier};
 use vramlab::model::Category;
 use vramlab::train::{
     AttentionKernel, ClampedExperts, Context, EagerScores, ExpertScores, GroupRule, Interrupt, Libraries, LossHead,
-    MaskShape, Memory, NextLabels, OpResult, PositionScale, Repeatable, RouterRule, RunningStatistics, Shape,
-    SideBySide, Tensor, Turn, checkpoint,
+    MaskShape, Memory, NextLabels, OpResult, PositionCount, PositionScale, Repeatable, RouterRule, RunningStatistics,
+    Shape, SideBySide, Tensor, Turn, checkpoint,
 };
 use vramlab::units::Bytes;
 
@@ -383,11 +383,11 @@ fn eager_attention_has_the_gradients_of_its_formula() {
     for cap in [None, Some(0.7)] {
         check(&[&[2, 5, 16], &[2, 5, 8], &[2, 5, 8]], &move |cx, p| {
             let [q, k, v] = [0, 1, 2].map(|part| cx.by_head_size(&p[part], 4));
-            let shape = MaskShape { batch: 2, rows: 5, window: Some(3), padding: false };
+            let shape = MaskShape { batch: 2, rows: 5, earlier: Earlier::Window(3), padding: false };
             let mask = cx.attention_mask(shape, p[0].dtype())?;
             let (attended, _) = cx.eager_attention(
                 [&q, &k, &v],
-                EagerScores { scale: 0.4, cap, mask: &mask, dropout: 0.0, plain: cap.is_none() },
+                EagerScores { scale: 0.4, cap, mask: &mask, dropout: 0.0, plain: cap.is_none(), turned: cap.is_none() },
             )?;
             Ok(attended)
         });
@@ -403,9 +403,9 @@ fn attention_with_sinks_has_the_gradients_of_its_formula() {
             // Products leave the gradient of keys in the order of a head's elements.
             let k = cx.scale(&p[1], 1.0, "keys")?;
             let [q, k, v] = [&p[0], &k, &p[2]].map(|part| cx.by_head_size(part, 4));
-            let shape = MaskShape { batch: 2, rows: 5, window: Some(3), padding: false };
+            let shape = MaskShape { batch: 2, rows: 5, earlier: Earlier::Window(3), padding: false };
             let mask = &cx.attention_mask(shape, p[0].dtype())?;
-            let by = EagerScores { scale: 0.4, cap: None, mask, dropout: 0.0, plain: false };
+            let by = EagerScores { scale: 0.4, cap: None, mask, dropout: 0.0, plain: false, turned: false };
             Ok(cx.attention_with_sinks([&q, &k, &v], &p[3], by)?.0)
         });
     }
@@ -417,8 +417,9 @@ fn sinks_take_their_share_of_the_weights() {
     let mut cx = context();
     let [q, k, v] = [1, 2, 3].map(|seed| tensor(&cx, &[1, 3, 4], DType::F64, &values(seed, 12)));
     let [q, k, v] = [q, k, v].map(|part| cx.by_head_size(&part, 2));
-    let mask = &cx.attention_mask(MaskShape { batch: 1, rows: 3, window: None, padding: false }, DType::F64).unwrap();
-    let by = EagerScores { scale: 0.5, cap: None, mask, dropout: 0.0, plain: false };
+    let mask =
+        &cx.attention_mask(MaskShape { batch: 1, rows: 3, earlier: Earlier::All, padding: false }, DType::F64).unwrap();
+    let by = EagerScores { scale: 0.5, cap: None, mask, dropout: 0.0, plain: false, turned: false };
     let (plain, _) = cx.eager_attention([&q, &k, &v], by).unwrap();
     let mut with = |sinks: [f64; 2]| {
         let sinks = tensor(&cx, &[2], DType::F64, &sinks);
@@ -485,6 +486,46 @@ fn experts_in_groups_have_the_gradients_of_their_formula() {
     assert!(outside > 0, "groups decide nothing here");
     for (ours, theirs) in decode(&cx, &made).iter().zip(&expected) {
         assert!((ours - theirs).abs() < 1e-12, "{ours} for {theirs}");
+    }
+}
+
+/// All of three experts for each row, two of which have a share.
+#[test]
+fn experts_of_all_rows_have_the_gradients_of_their_formula() {
+    let program = move |cx: &mut Context, p: &[Tensor]| {
+        let logits = cx.linear(&p[0], &p[1], None)?;
+        let shares = cx.shares_of_all_experts(&logits, 2)?;
+        let scaled = cx.rows_for_all_experts(&p[0], &shares)?;
+        let outputs = cx.all_experts(&scaled, [&p[2], &p[3]])?;
+        cx.sum_over_experts(&outputs, 3)
+    };
+    let shapes: [&[usize]; 4] = [&[5, 4], &[3, 4], &[3, 4, 6], &[3, 3, 4]];
+    check(&shapes, &program);
+
+    // The same by hand.
+    let p: Vec<Vec<f64>> = shapes.iter().zip(1..).map(|(shape, seed)| values(seed, shape.iter().product())).collect();
+    let mut cx = context();
+    let given: Vec<Tensor> = shapes.iter().zip(&p).map(|(shape, p)| tensor(&cx, shape, DType::F64, p)).collect();
+    let made = program(&mut cx, &given).unwrap();
+    let made = decode(&cx, &made);
+    for (row, x) in p[0].chunks(4).enumerate() {
+        let dot = |a: &[f64], column: usize, cols: usize, of: &[f64]| -> f64 {
+            a.iter().enumerate().map(|(i, a)| a * of[i * cols + column]).sum()
+        };
+        let logits: Vec<f64> = p[1].chunks(4).map(|of| x.iter().zip(of).map(|(a, b)| a * b).sum()).collect();
+        let least = logits.iter().copied().fold(f64::INFINITY, f64::min);
+        let mut sum = [0.0; 4];
+        for (expert, logit) in logits.iter().enumerate().filter(|(_, logit)| **logit > least) {
+            let share = 1.0 / (1.0 + (-logit).exp());
+            let scaled: Vec<f64> = x.iter().map(|x| x * share).collect();
+            let (gate_up, down) = (&p[2][expert * 24..][..24], &p[3][expert * 12..][..12]);
+            let both: Vec<f64> = (0..6).map(|column| dot(&scaled, column, 6, gate_up)).collect();
+            let hidden: Vec<f64> = (0..3).map(|i| both[3 + i] * both[i] / (1.0 + (-both[i]).exp())).collect();
+            sum.iter_mut().enumerate().for_each(|(column, sum)| *sum += dot(&hidden, column, 4, down));
+        }
+        for (ours, theirs) in made[row * 4..][..4].iter().zip(sum) {
+            assert!((ours - theirs).abs() < 1e-12, "row {row}: {ours} for {theirs}");
+        }
     }
 }
 
@@ -737,21 +778,71 @@ fn neighbours_are_rotated_as_halves_in_another_order() {
 
 #[test]
 fn queries_that_grow_have_the_gradients_of_their_formula() {
-    let scale = PositionScale { beta: 0.5, original: 2.0 };
+    let scale = PositionScale { count: PositionCount::Model, beta: 0.5, original: 2.0 };
     let shape: &[usize] = &[2, 5, 12];
     check(&[shape], &move |cx, p| {
         let heads = cx.by_head_size(&p[0], 4);
-        let grown = cx.scale_by_position(&heads, scale)?;
+        let (grown, _) = cx.scale_by_position(&heads, scale)?;
         cx.merge_heads(&grown)
     });
     let mut cx = context();
     let input = tensor(&cx, shape, DType::F64, &values(1, 120));
     let heads = cx.by_head_size(&input, 4);
-    let grown = cx.scale_by_position(&heads, scale).unwrap();
+    let (grown, _) = cx.scale_by_position(&heads, scale).unwrap();
     let grown = cx.merge_heads(&grown).unwrap();
     for (i, (after, before)) in decode(&cx, &grown).into_iter().zip(values(1, 120)).enumerate() {
         let times: f64 = [1.0, 1.0, 2.0, 2.0, 3.0][i / 12 % 5];
         assert!((after - before * (1.0 + 0.5 * times.ln())).abs() < 1e-6, "element {i}: {after} of {before}");
+    }
+}
+
+/// Queries that a layer scales by its own positions, from 1 on.
+#[test]
+fn queries_that_a_layer_scales_have_the_gradients_of_their_formula() {
+    let scale = PositionScale { count: PositionCount::Layer, beta: 0.5, original: 2.0 };
+    let shape: &[usize] = &[2, 5, 12];
+    check(&[shape], &move |cx, p| {
+        let heads = cx.by_head_size(&p[0], 4);
+        let (scaled, _) = cx.scale_by_position(&heads, scale)?;
+        cx.merge_heads(&scaled)
+    });
+    let mut cx = context();
+    let input = tensor(&cx, shape, DType::F64, &values(1, 120));
+    let heads = cx.by_head_size(&input, 4);
+    let (scaled, _) = cx.scale_by_position(&heads, scale).unwrap();
+    let scaled = cx.merge_heads(&scaled).unwrap();
+    for (i, (after, before)) in decode(&cx, &scaled).into_iter().zip(values(1, 120)).enumerate() {
+        let times: f64 = [0.0, 1.0, 1.0, 2.0, 2.0][i / 12 % 5];
+        assert!((after - before * (1.0 + 0.5 * times.ln_1p())).abs() < 1e-6, "element {i}: {after} of {before}");
+    }
+}
+
+/// Whole heads as complex numbers, and a norm of each without a weight.
+#[test]
+fn complex_heads_that_are_normalised_have_the_gradients_of_their_formula() {
+    for normalises in [false, true] {
+        check(&[&[2, 5, 16], &[2, 5, 8]], &move |cx, p| {
+            let frequencies = tensor(cx, &[2], DType::F32, &[1.0, 0.3]);
+            let positions = cx.positions(5)?;
+            let tables = cx.rotary_tables_of_complex(&positions, &frequencies, 1.0)?;
+            let heads = [0, 1].map(|part| cx.by_head_size(&p[part], 4));
+            let told = [SideBySide::default(), SideBySide::default()];
+            let turned = cx.rotary_of_whole_complex(heads, &tables, normalises.then_some(&told))?;
+            let mut merged = Vec::new();
+            for (turned, told) in turned.into_iter().zip(&told) {
+                let heads = if normalises {
+                    let rows = cx.rows_of_heads(&turned);
+                    let made = cx.plain_rms_norm(&rows, 1e-6)?;
+                    cx.by_head_size_told(&made, 4, told)
+                } else {
+                    turned
+                };
+                merged.push(heads);
+            }
+            let v = merged[1].clone();
+            let output = cx.grouped_attention([&merged[0], &merged[1], &v], None, 0.0)?;
+            cx.merge_heads(&output)
+        });
     }
 }
 
@@ -795,9 +886,14 @@ fn eager_attention_leaves_out_what_others_do() {
     };
     let eagerly = gradients(&shapes, DType::F64, None, &move |cx, p| {
         let [q, k, v] = parts(cx, p);
-        let mask = MaskShape { batch: 2, rows: 9, window: None, padding: false };
+        let mask = MaskShape { batch: 2, rows: 9, earlier: Earlier::All, padding: false };
         let mask = &cx.attention_mask(mask, DType::F64)?;
-        Ok(cx.eager_attention([&q, &k, &v], EagerScores { scale: 0.5, cap: None, mask, dropout: 0.3, plain: false })?.0)
+        Ok(cx
+            .eager_attention(
+                [&q, &k, &v],
+                EagerScores { scale: 0.5, cap: None, mask, dropout: 0.3, plain: false, turned: false },
+            )?
+            .0)
     });
     let distance = |other: &[Vec<f64>]| {
         let both = eagerly.iter().flatten().zip(other.iter().flatten());
@@ -805,6 +901,35 @@ fn eager_attention_leaves_out_what_others_do() {
     };
     assert!(distance(&by_products(0.3)) < 1e-12);
     assert!(distance(&by_products(0.0)) > 1e-2, "nothing was left out");
+}
+
+/// Masks of windows and chunks, as fused kernels know them and as products read them.
+#[test]
+fn fused_attention_with_a_mask_has_the_gradients_of_matrix_products() {
+    for (rows, earlier) in [(33, Earlier::Window(7)), (33, Earlier::Chunk(7)), (64, Earlier::Chunk(24))] {
+        let program = move |cx: &mut Context, p: &[Tensor]| {
+            let [q, k, v] = [0, 1, 2].map(|part| cx.by_head_size(&p[part], 8));
+            let mask = cx.sdpa_mask(MaskShape { batch: 2, rows, earlier, padding: false })?;
+            cx.masked_attention([&q, &k, &v], &mask, 0.4, 0.0)
+        };
+        let shapes: [&[usize]; 3] = [&[2, rows, 32], &[2, rows, 16], &[2, rows, 16]];
+        let exact = gradients(&shapes, DType::F64, None, &program);
+        for kernel in [AttentionKernel::Auto, AttentionKernel::Math] {
+            let ours = gradients(&shapes, DType::F32, None, &move |cx, p| {
+                cx.choose_attention(kernel);
+                program(cx, p)
+            });
+            for (part, (ours, exact)) in ours.iter().zip(&exact).enumerate() {
+                let largest = exact.iter().fold(0.0_f64, |m, v| m.max(v.abs()));
+                for (i, (a, b)) in ours.iter().zip(exact).enumerate() {
+                    assert!(
+                        (a - b).abs() <= 1e-4 * largest,
+                        "{earlier:?}, {kernel:?}, part {part}, element {i}: {a} for {b}"
+                    );
+                }
+            }
+        }
+    }
 }
 
 /// The fused kernels run once for each member of a group, and sum the gradients of keys and values.

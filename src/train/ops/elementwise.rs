@@ -68,9 +68,11 @@ impl Context {
             if !cx.differentiates(&[&a, b]) {
                 return Ok(a);
             }
-            let source = cx.record("add_Backward", [Some(&a), Some(b), None], move |_, grads| {
+            let of_b = b.dtype();
+            let source = cx.record("add_Backward", [Some(&a), Some(b), None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
-                Ok([Some(grad.clone()), Some(grad), None])
+                let to_b = cx.cast_gradient(&grad, of_b)?;
+                Ok([Some(grad), Some(to_b), None])
             });
             Ok(a.with_source(source))
         })

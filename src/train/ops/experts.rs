@@ -504,7 +504,7 @@ impl Context {
     }
 
     /// Every row times its share, in the wider of both types. Saves both.
-    fn times_shares(&mut self, rows: &Tensor, shares: &Tensor) -> OpResult<Tensor> {
+    pub(super) fn times_shares(&mut self, rows: &Tensor, shares: &Tensor) -> OpResult<Tensor> {
         self.op("mul", |cx| {
             let differentiates = cx.differentiates(&[rows, shares]);
             let saved = if differentiates { Some((cx.save(rows)?, cx.save(shares)?)) } else { None };

@@ -2,10 +2,12 @@
 
 use crate::context::Context;
 use crate::error::OpResult;
+use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
 use vramlab_device::{DType, RotaryPass, RotaryShape, kernels};
 
+use super::attention::SideBySide;
 use super::rotary::RotaryTables;
 use super::rotary_halves::TableKind;
 
@@ -62,10 +64,47 @@ impl Context {
         };
         // Variables of the function, which live until it returns.
         let [q, k] = [wide(self, parts[0])?, wide(self, parts[1])?];
-        Ok([self.times_complex(&q, tables, narrow[0])?, self.times_complex(&k, tables, narrow[1])?])
+        let mut turned = |part: &Tensor, narrow| {
+            let product = self.times_complex(part, tables, HeadOrder::Apart)?;
+            self.converted(product, narrow, "rotated in the narrower type")
+        };
+        Ok([turned(&q, narrow[0])?, turned(&k, narrow[1])?])
     }
 
-    fn times_complex(&mut self, input: &Tensor, tables: &RotaryTables, narrow: DType) -> OpResult<Tensor> {
+    /// The same for whole queries and keys whose heads lie side by side: both are multiplied before either is cast back (Llama 4).
+    /// If a norm of heads follows, backward tells through `told` how the gradient of its result lies: so lies that of its input in
+    /// PyTorch, which is copied here unless it lies side by side.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn rotary_of_whole_complex(
+        &mut self,
+        heads: [Tensor; 2],
+        tables: &RotaryTables,
+        told: Option<&[SideBySide; 2]>,
+    ) -> OpResult<[Tensor; 2]> {
+        let narrow = heads.each_ref().map(Tensor::dtype);
+        let widens = |dtype| matches!(dtype, DType::F16 | DType::Bf16);
+        let wide = |cx: &mut Self, part: &Tensor| match widens(part.dtype()) {
+            true => cx.cast(part, DType::F32, "complex numbers"),
+            false => Ok(part.clone()),
+        };
+        // Variables of the function, which live until it returns.
+        let numbers = [wide(self, &heads[0])?, wide(self, &heads[1])?];
+        let told = [0, 1].map(|part| HeadOrder::SideBySide(told.map(|told| told[part].clone())));
+        let [of_q, of_k] = told;
+        let products = [self.times_complex(&numbers[0], tables, of_q)?, self.times_complex(&numbers[1], tables, of_k)?];
+        let [q, k] = &products;
+        let turned = [
+            self.converted(q.clone(), narrow[0], "rotated queries")?,
+            self.converted(k.clone(), narrow[1], "rotated keys")?,
+        ];
+        drop((numbers, products, heads));
+        Ok(turned)
+    }
+
+    /// Heads (batch, heads, rows, size) as complex numbers times those of the tables, in their type. Saves the tables.
+    fn times_complex(&mut self, input: &Tensor, tables: &RotaryTables, order: HeadOrder) -> OpResult<Tensor> {
         let &[batch, heads, rows, head_size] = input.shape().dims() else { return Ok(input.clone()) };
         let shape = RotaryShape { batch, heads, rows, head_size, neighbours: true };
         let (of_parts, wide) = (input.shape(), input.dtype());
@@ -74,27 +113,16 @@ impl Context {
         let both = cos.window(cos.shape().with_last(2 * cos.shape().last()), 0);
         self.op("rotary", |cx| {
             let saved = if cx.differentiates(&[input]) { Some(cx.save(&both)?) } else { None };
-            let product = cx.activation(of_parts, wide, "rotated")?;
+            let product = order.view(&cx.activation(of_parts, wide, "rotated")?, of_parts);
             let pass = RotaryPass::Forward([cos.operand(), sin.operand()]);
             cx.launch(kernels::Rotary::Rotate { shape, src: input.heads(), dst: product.heads(), pass })?;
-            let output = if wide == narrow {
-                product
-            } else {
-                let output = cx.activation(of_parts, narrow, "rotated in the narrower type")?;
-                cx.launch(kernels::Elementwise::Cast { src: product.operand(), dst: output.operand() })?;
-                output
-            };
-            let Some(saved) = saved else { return Ok(output) };
+            let Some(saved) = saved else { return Ok(product) };
             let source = cx.record("rotaryBackward", [Some(input), None, None], move |cx, [grad, ..]| {
                 let Some(grad) = grad else { return Ok(Gradients::default()) };
-                let grad = {
-                    let given = grad;
-                    let wide = cx.cast_gradient(&given, wide)?;
-                    cx.contiguous(&wide, "contiguous gradient")?
-                };
+                let grad = order.contiguous(cx, grad, of_parts)?;
                 let both = saved.unpack(cx)?;
                 let conjugate = cx.temporary(both.shape(), wide, "conjugate numbers")?;
-                let product = cx.temporary(of_parts, wide, "gradient times the conjugate")?;
+                let product = order.view(&cx.temporary(of_parts, wide, "gradient times the conjugate")?, of_parts);
                 let half = both.shape().with_last(both.shape().last() / 2);
                 let [cos, sin] = [0, half.numel()].map(|start| both.window(half, start));
                 for pass in [RotaryPass::BackwardOfSine(sin.operand()), RotaryPass::BackwardOfCosine(cos.operand())] {
@@ -103,7 +131,57 @@ impl Context {
                 drop((conjugate, grad));
                 Ok([Some(product), None, None])
             });
-            Ok(output.with_source(source))
+            Ok(product.with_source(source))
         })
+    }
+}
+
+/// How the elements of rotated heads lie.
+enum HeadOrder {
+    /// Head by head.
+    Apart,
+    /// The heads of a position after each other, as a projection leaves them; and whether a gradient does so in PyTorch, if a norm
+    /// lies between.
+    SideBySide(Option<SideBySide>),
+}
+
+impl HeadOrder {
+    /// A tensor with as many elements as (batch, heads, rows, size).
+    fn view(&self, tensor: &Tensor, shape: Shape) -> Tensor {
+        let &[_, heads, rows, size] = shape.dims() else { return tensor.clone() };
+        let strides = match self {
+            Self::Apart => return tensor.clone(),
+            Self::SideBySide(_) => [rows * heads * size, size, heads * size, 1],
+        };
+        tensor.clone().restrided(strides)
+    }
+
+    /// The gradient of heads of this `shape` without gaps in this order, copied if it lies otherwise.
+    fn contiguous(&self, cx: &Context, heads: Tensor, shape: Shape) -> OpResult<Tensor> {
+        // Kernels leave gradients of heads side by side as (batch, rows, width).
+        let heads = match (self, heads.shape().dims()) {
+            (Self::SideBySide(_), &[_, _, _]) => self.view(&heads.reshaped(shape), shape),
+            _ => heads,
+        };
+        let &[_, count, rows, size] = heads.shape().dims() else { return Ok(heads) };
+        let [of_batch, of_head, of_row, of_element] = heads.layout();
+        let [by_head, by_row] = match self {
+            Self::Apart => return cx.contiguous(&heads, "contiguous gradient"),
+            Self::SideBySide(_) => [size, count * size],
+        };
+        let fits = of_element == 1
+            && (count == 1 || of_head == by_head)
+            && (rows == 1 || of_row == by_row)
+            && (heads.numel() == count * rows * size || of_batch == rows * by_row);
+        let lies = match self {
+            Self::SideBySide(Some(told)) => count == 1 || rows == 1 || told.is_told(),
+            Self::SideBySide(None) | Self::Apart => true,
+        };
+        if fits && lies {
+            return Ok(heads);
+        }
+        let copy = self.view(&cx.temporary(heads.shape(), heads.dtype(), "contiguous gradient")?, heads.shape());
+        cx.arrange(&heads, &copy)?;
+        Ok(copy)
     }
 }

@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
-use vramlab_device::DType;
+use vramlab_device::{DType, Earlier};
 
 use super::reduce::{Scratch, sum_scratch};
 
@@ -19,19 +19,15 @@ pub struct MaskShape {
     pub batch: usize,
     /// Positions of each.
     pub rows: usize,
-    /// The size of the sliding window, if there is one: a position sees itself and the positions before it up to this many in all.
-    pub window: Option<usize>,
+    /// Which positions before it a position sees.
+    pub earlier: Earlier,
     /// Each sequence has its own mask, because the program marks padding.
     pub padding: bool,
 }
 
 impl MaskShape {
     const fn sees(self, row: usize, column: usize) -> bool {
-        let near = match self.window {
-            Some(window) => row < column + window,
-            None => true,
-        };
-        column <= row && near
+        column <= row && column >= self.earlier.first_seen(row)
     }
 }
 
@@ -44,10 +40,10 @@ pub struct SdpaMask {
 }
 
 impl SdpaMask {
-    /// Its window.
+    /// Which positions before it a position sees.
     #[must_use]
-    pub const fn window(&self) -> Option<usize> {
-        self.shape.window
+    pub const fn earlier(&self) -> Earlier {
+        self.shape.earlier
     }
 }
 
@@ -138,8 +134,16 @@ impl Context {
         })
     }
 
+    /// Looks for where the tokens of each sample begin, for masks of chunks: at the first position, without padding.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn begins_of_tokens(&self, samples: usize) -> OpResult<Tensor> {
+        self.temporary(Shape::new(&[samples]), DType::I64, "where tokens begin")
+    }
+
     /// The blocks of a boolean mask, (rows, rows), or (batch, rows, rows) with padding. It is never read.
-    fn seen(&self, MaskShape { batch, rows, window, padding }: MaskShape) -> OpResult<Tensor> {
+    fn seen(&self, MaskShape { batch, rows, earlier, padding }: MaskShape) -> OpResult<Tensor> {
         let list = |len, what| self.temporary(Shape::new(&[len]), DType::I64, what);
         let square = |what| self.temporary(Shape::new(&[rows, rows]), DType::U8, what);
         let all = |what| self.temporary(Shape::new(&[]), DType::U8, what);
@@ -151,9 +155,31 @@ impl Context {
         };
         let indices = (list(batch, "sequences")?, list(1, "heads")?, counted("rows")?, counted("columns")?);
         let outer = if padding { Some(all("all positions")?) } else { None };
-        let mut seen = match window {
-            None => square("positions before")?,
-            Some(_) => {
+        let mut seen = match earlier {
+            Earlier::All => square("positions before")?,
+            Earlier::Chunk(_) => {
+                // Chunks begin where the tokens of each sample do, so that each has a mask of its own.
+                let each = |what| self.temporary(Shape::new(&[batch, rows, rows]), DType::U8, what);
+                let all = all("all positions")?;
+                let chunks = |what| {
+                    let begins = list(batch, "where tokens begin")?;
+                    let behind = list(batch * rows, "positions of tokens")?;
+                    drop(begins);
+                    let chunks = list(batch * rows, what);
+                    drop(behind);
+                    chunks
+                };
+                let (of_keys, of_rows) = (chunks("chunks of keys")?, chunks("chunks of rows")?);
+                let same = each("positions of the same chunk")?;
+                drop((of_keys, of_rows));
+                let both = each("all of them")?;
+                drop((same, all));
+                let before = square("positions before")?;
+                let seen = each("positions seen")?;
+                drop((before, both));
+                seen
+            }
+            Earlier::Window(_) => {
                 let all = all("all positions")?;
                 let first = list(rows, "first of each window")?;
                 let near = square("positions within the window")?;
@@ -210,12 +236,14 @@ mod tests {
 
     #[test]
     fn a_window_ends_before_what_lies_further_back() {
-        let seen = |window| {
-            let shape = MaskShape { batch: 1, rows: 4, window, padding: false };
+        let seen = |earlier| {
+            let shape = MaskShape { batch: 1, rows: 4, earlier, padding: false };
             (0..4).map(|column| shape.sees(3, column)).collect::<Vec<_>>()
         };
-        assert_eq!(seen(None), [true; 4]);
-        assert_eq!(seen(Some(2)), [false, false, true, true]);
-        assert!(!MaskShape { batch: 1, rows: 4, window: Some(9), padding: true }.sees(1, 2));
+        assert_eq!(seen(Earlier::All), [true; 4]);
+        assert_eq!(seen(Earlier::Window(2)), [false, false, true, true]);
+        assert_eq!(seen(Earlier::Chunk(3)), [false, false, false, true]);
+        assert_eq!(seen(Earlier::Chunk(2)), [false, false, true, true]);
+        assert!(!MaskShape { batch: 1, rows: 4, earlier: Earlier::Window(9), padding: true }.sees(1, 2));
     }
 }

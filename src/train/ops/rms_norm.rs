@@ -102,30 +102,66 @@ impl Context {
     /// Out of memory, a failed kernel.
     pub fn centred_rms_norm(&mut self, input: &Tensor, weight: &Tensor, eps: f64) -> OpResult<Tensor> {
         let dtype = input.dtype();
-        let wide = |cx: &mut Self, tensor: &Tensor, what| match tensor.dtype() {
-            DType::F16 | DType::Bf16 => cx.cast(tensor, DType::F32, what),
-            _ => Ok(tensor.clone()),
-        };
         let normalised = {
-            let x = wide(self, input, "norm input in f32")?;
-            let square = self.square(&x)?;
-            let last = square.shape().dims().len().saturating_sub(1);
-            let variance = self.mean(&square, last..last + 1)?;
-            drop(square);
-            let shifted = self.add_number(&variance, eps)?;
-            drop(variance);
-            let factors = self.rsqrt(&shifted)?;
-            drop(shifted);
-            self.scale_rows(&x, &factors)?
+            let x = self.in_f32(input, "norm input in f32")?;
+            self.normalised_rows(&x, eps)?
         };
         let output = {
-            let weight = wide(self, weight, "weight in f32")?;
+            let weight = self.in_f32(weight, "weight in f32")?;
             let shifted = self.add_number(&weight, 1.0)?;
             drop(weight);
             self.scale_columns(&normalised, &shifted, WeightSide::Second)?
         };
         drop(normalised);
         if output.dtype() == dtype { Ok(output) } else { self.cast(&output, dtype, "norm output") }
+    }
+
+    /// `x · rsqrt(mean(x²) + eps)` over the last dimension, in f32, cast back: there is no weight (Llama 4's queries and keys):
+    /// `x = input.float(); (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)).type_as(input)`. Six ops, with the saved
+    /// tensors of each.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn plain_rms_norm(&mut self, input: &Tensor, eps: f64) -> OpResult<Tensor> {
+        let dtype = input.dtype();
+        let normalised = {
+            let x = self.in_f32(input, "norm input in f32")?;
+            self.normalised_rows(&x, eps)?
+        };
+        if normalised.dtype() == dtype { Ok(normalised) } else { self.cast(&normalised, dtype, "norm output") }
+    }
+
+    /// The same times `weight`, in the type of the input: `norm(x) * weight` (Llama 4).
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn weighted_plain_rms_norm(&mut self, input: &Tensor, weight: &Tensor, eps: f64) -> OpResult<Tensor> {
+        if self.fused && input.dtype() == weight.dtype() {
+            return self.fused_rms_norm(input, weight, eps);
+        }
+        let normalised = self.plain_rms_norm(input, eps)?;
+        self.scale_columns(&normalised, weight, WeightSide::Second)
+    }
+
+    /// A tensor in f32, or itself if it is as wide already.
+    fn in_f32(&mut self, tensor: &Tensor, what: &'static str) -> OpResult<Tensor> {
+        match tensor.dtype() {
+            DType::F16 | DType::Bf16 => self.cast(tensor, DType::F32, what),
+            _ => Ok(tensor.clone()),
+        }
+    }
+
+    /// `x · rsqrt(mean(x²) + eps)` over the last dimension, in the type of `x`.
+    fn normalised_rows(&mut self, x: &Tensor, eps: f64) -> OpResult<Tensor> {
+        let square = self.square(x)?;
+        let last = square.shape().dims().len().saturating_sub(1);
+        let variance = self.mean(&square, last..last + 1)?;
+        drop(square);
+        let shifted = self.add_number(&variance, eps)?;
+        drop(variance);
+        let factors = self.rsqrt(&shifted)?;
+        drop(shifted);
+        self.scale_rows(x, &factors)
     }
 
     /// [`Self::rms_norm`] as one op, which saves its arguments and the reciprocal root of every row.
@@ -249,14 +285,23 @@ impl Context {
                 // The second argument and its gradient come first: its name (other) sorts before self.
                 let factors = saved_factors.unpack(cx)?;
                 let input = saved_input.unpack(cx)?;
-                let products = cx.product_of_rows(&grad, &input, "gradient times input")?;
+                let products = cx.temporary(grad.shape(), grad.dtype(), "gradient times input")?;
+                let rows = cx.in_rows(&input, &products)?;
                 let dst = cx.temporary(grad.shape(), grad.dtype(), "input gradient")?;
+                let of_grad = cx.in_rows(&grad, &dst)?;
+                cx.launch(kernels::Elementwise::Mul {
+                    a: of_grad.operand(),
+                    b: rows.operand(),
+                    dst: products.operand(),
+                })?;
+                drop(rows);
                 cx.launch(kernels::Elementwise::MulRows {
-                    a: grad.operand(),
+                    a: of_grad.operand(),
                     b: factors.operand(),
                     dst: dst.operand(),
                     cols,
                 })?;
+                drop(of_grad);
                 let of_factors = factors.shape();
                 // Recomputed tensors of a checkpoint are freed after the products; sums come after the node.
                 drop((input, factors));

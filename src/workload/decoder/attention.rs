@@ -3,7 +3,8 @@
 use vramlab_device::DType;
 use vramlab_model::NameId;
 use vramlab_train::{
-    BiasedAttention, Context, EagerScores, OpResult, PositionScale, Repeatable, RotaryTables, SideBySide, Tensor, Turn,
+    BiasedAttention, Context, EagerScores, OpResult, PositionCount, PositionScale, Repeatable, RotaryTables,
+    SideBySide, Tensor, Turn,
 };
 
 use super::super::llama::{Norm, NormKind};
@@ -28,7 +29,7 @@ enum NormOrder {
     Viewed,
     /// Both as a whole, or not at all; the heads are separated after values are projected too (OLMo, StableLM).
     Whole,
-    /// The heads of both after the rotation (Hunyuan).
+    /// The heads of both after the rotation (Hunyuan), if there is one.
     Turned,
 }
 
@@ -62,7 +63,7 @@ pub(super) struct Attention {
     names: Names,
     /// Cut and rotated tensors live to the end of the forward.
     keeps: bool,
-    /// Eager attention as in GPT-2.
+    /// The softmax of eager attention runs in the type of the scores.
     plain: bool,
 }
 
@@ -118,6 +119,11 @@ impl Attention {
         let [of_queries, of_keys] = style.names.head_norms;
         let norms = match style.heads {
             HeadNorms::None | HeadNorms::Apart => None,
+            HeadNorms::TurnedSquare => {
+                let mut norm =
+                    || Norm::make(cx, all, &format!("{name}.qk_norm"), head_size, (NormKind::Square, sizes.eps));
+                Some([norm()?, norm()?])
+            }
             HeadNorms::Each | HeadNorms::EachBehindValues | HeadNorms::Together | HeadNorms::Turned => {
                 Some([norm(of_queries, heads)?, norm(of_keys, kv_heads)?])
             }
@@ -152,7 +158,7 @@ impl Attention {
         let cap = sizes.caps.scores;
         let order = match (style.heads, style.norm) {
             (HeadNorms::Together, _) | (_, NormKind::Bare) => NormOrder::Whole,
-            (HeadNorms::Turned, _) => NormOrder::Turned,
+            (HeadNorms::Turned | HeadNorms::TurnedSquare, _) => NormOrder::Turned,
             (HeadNorms::EachBehindValues, _) => NormOrder::Projected,
             // The norm of a view has the view's layout.
             (HeadNorms::Each, _) if style.places == NormPlaces::Behind => NormOrder::Projected,
@@ -181,7 +187,7 @@ impl Attention {
             dropouts,
             names: style.names,
             keeps: style.kept.rotated(),
-            plain: style.gpt2_scores,
+            plain: style.narrow_softmax,
         }
     }
 
@@ -268,7 +274,13 @@ impl Attention {
         }
     }
 
-    fn rotated(&self, cx: &mut Context, q: Tensor, k: Tensor, tables: &RotaryTables) -> OpResult<[Tensor; 2]> {
+    fn rotated(
+        &self,
+        cx: &mut Context,
+        q: Tensor,
+        k: Tensor,
+        (tables, told): (&RotaryTables, &[SideBySide; 2]),
+    ) -> OpResult<[Tensor; 2]> {
         match self.projections {
             Projections::Packed { .. } => return cx.rotary_with_rest([&q, &k], tables),
             Projections::Heads(_) => return cx.rotary_before_rest([&q, &k], tables, Turn::default()),
@@ -300,10 +312,12 @@ impl Attention {
                 }
                 return Ok([cx.cast(&both[0], dtype, "rotated queries")?, cx.cast(&both[1], dtype, "rotated keys")?]);
             }
-            Rotation::Halves => return Ok([cx.rotary_by_halves(&q, tables)?, cx.rotary_by_halves(&k, tables)?]),
-            Rotation::Plain | Rotation::Wide | Rotation::Never | Rotation::Complex | Rotation::Pairs => {
-                (Turn::default(), tables)
+            Rotation::Complex => {
+                let told = self.norms.is_some().then_some(told);
+                return cx.rotary_of_whole_complex([q, k], tables, told);
             }
+            Rotation::Halves => return Ok([cx.rotary_by_halves(&q, tables)?, cx.rotary_by_halves(&k, tables)?]),
+            Rotation::Plain | Rotation::Wide | Rotation::Never | Rotation::Pairs => (Turn::default(), tables),
         };
         let both = [cx.rotary(&q, tables, turn)?, cx.rotary(&k, tables, turn)?];
         let dtype = q.dtype();
@@ -331,7 +345,7 @@ impl Attention {
             [k, v]
         };
         let share = self.dropouts.attention;
-        let by = EagerScores { scale: self.scale, cap: None, mask, dropout: share, plain: false };
+        let by = EagerScores { scale: self.scale, cap: None, mask, dropout: share, plain: false, turned: false };
         let BiasedAttention { output, weights, variables } =
             cx.within(self.scope, |cx| cx.biased_attention([&q, &k, &v], by, bias))?;
         let made = self.output.forward(cx, &output)?;
@@ -357,6 +371,7 @@ impl Attention {
         let latent = matches!(self.projections, Projections::Latent(_));
         let (rotates, caches) = (*rotates && !latent, *caches && !latent);
         let mut _cut = None;
+        let told = [SideBySide::default(), SideBySide::default()];
         // The parts that are not rotated are freed once both are rotated.
         let [q, k] = match tables {
             Some(tables) if rotates && self.keeps => {
@@ -364,29 +379,29 @@ impl Attention {
                 _cut = Some(([q, k], rotated));
                 whole
             }
-            Some(tables) if rotates => cx.within(self.scope, |cx| self.rotated(cx, q, k, tables))?,
+            Some(tables) if rotates => cx.within(self.scope, |cx| self.rotated(cx, q, k, (tables, &told)))?,
             _ => [q, k],
         };
         let [q, k] = match &self.norms {
-            Some([of_q, of_k]) if self.order == NormOrder::Turned => {
-                let normalised = |cx: &mut Context, norm: &Norm, turned: Tensor| {
+            Some([of_q, of_k]) if self.order == NormOrder::Turned && rotates => {
+                let normalised = |cx: &mut Context, norm: &Norm, turned: Tensor, told: &SideBySide| {
                     let rows = cx.rows_of_heads(&turned);
                     drop(turned);
                     let made = norm.forward(cx, &rows)?;
                     drop(rows);
-                    OpResult::Ok(cx.by_head_size(&made, self.head_size))
+                    OpResult::Ok(cx.by_head_size_told(&made, self.head_size, told))
                 };
-                [normalised(cx, of_q, q)?, normalised(cx, of_k, k)?]
+                [normalised(cx, of_q, q, &told[0])?, normalised(cx, of_k, k, &told[1])?]
             }
             _ => [q, k],
         };
-        let q = match self.grows {
-            Some(grows) => {
+        let (q, _positions) = match self.grows {
+            Some(grows) if grows.count == PositionCount::Model || !rotates => {
                 let grown = cx.within(self.scope, |cx| cx.scale_by_position(&q, grows))?;
                 drop(q);
                 grown
             }
-            None => q,
+            _ => (q, None),
         };
         if caches && *windowed {
             cx.within(self.scope, Context::cache_of_window)?;
@@ -402,7 +417,8 @@ impl Attention {
         let dropout = self.dropouts.attention;
         let (attended, weights) = cx.within(self.scope, |cx| match mask {
             Some(Mask::Added(mask)) => {
-                let by = EagerScores { scale: self.scale, cap: self.cap, mask, dropout, plain: self.plain };
+                let turned = matches!(self.projections, Projections::Thirds(_));
+                let by = EagerScores { scale: self.scale, cap: self.cap, mask, dropout, plain: self.plain, turned };
                 let (attended, weights) = match &self.sinks {
                     _ if matches!(self.projections, Projections::Groups { .. }) => {
                         cx.eager_attention_in_place([&q, &k, &v], by, input.dtype())?

@@ -18,6 +18,7 @@ use super::gpt2::Gpt2Keys;
 use super::granite4::Granite4Keys;
 use super::harmless::HARMLESS;
 use super::latent_keys::LatentKeys;
+use super::llama4::Llama4Keys;
 use super::multiplier_keys::MultiplierKeys;
 use super::opt::OptKeys;
 use super::pattern::LayerPattern;
@@ -77,8 +78,6 @@ pub struct ModelConfig {
     attn_logit_softcapping: Option<Option<f64>>,
     #[serde(default, deserialize_with = "given")]
     final_logit_softcapping: Option<Option<f64>>,
-    no_rope_layers: Option<Vec<u8>>,
-    no_rope_layer_interval: Option<usize>,
     rope_local_base_freq: Option<f64>,
     partial_rotary_factor: Option<f64>,
     /// Biases of queries, keys and values (Qwen1.5-MoE).
@@ -113,6 +112,8 @@ pub struct ModelConfig {
     #[serde(flatten)]
     latent: LatentKeys,
     #[serde(flatten)]
+    llama4: Llama4Keys,
+    #[serde(flatten)]
     rest: BTreeMap<String, Unread>,
 }
 
@@ -145,7 +146,7 @@ impl ModelConfig {
         if let Some([key, of_heads]) = family.divided.filter(|_| !width.is_multiple_of(heads)) {
             return Err(format!("{key} is {width}, which {heads} heads do not divide; use a multiple of {of_heads}"));
         }
-        let unrotated = self.unrotated(family)?;
+        let unrotated = self.llama4.unrotated(family, self.layers()?)?;
         let windows = self.windows.windows(family, self.layers()?, unrotated)?;
         let unrotated = if family.turns_in_windows && (self.windows.are_given() || windows != SlidingWindows::NONE) {
             let layers: Vec<_> = (0..self.layers()?).map(|layer| !windows.has(layer)).collect();
@@ -187,7 +188,7 @@ impl ModelConfig {
             scaling: rotations.scaling(family, rotated)?,
             local_theta: rotations.local_theta(family),
             positions,
-            position_scale: rotations.position_scale(family)?,
+            position_scale: rotations.position_scale(family)?.or(self.llama4.position_scale(family)),
             unrotated,
             seq: seq.get(),
             weights: self.weights()?,
@@ -209,7 +210,10 @@ impl ModelConfig {
             experts: self.experts.sizes(
                 family,
                 self.layers()?,
-                || self.hidden(family),
+                || match family.hidden {
+                    HiddenRule::IntermediateSizeMlp => needed("intermediate_size", self.intermediate_size, Some(8192)),
+                    _ => self.hidden(family),
+                },
                 self.granite4.beside_experts(),
             )?,
             tower: None,
@@ -245,6 +249,7 @@ impl ModelConfig {
     fn hidden(&self, family: &Family) -> Result<usize, String> {
         match family.hidden {
             HiddenRule::IntermediateSize => needed("intermediate_size", self.intermediate_size, None),
+            HiddenRule::IntermediateSizeMlp => Ok(self.llama4.hidden()),
             HiddenRule::FfnDim => needed("ffn_dim", self.opt.ffn_dim, None),
             HiddenRule::SharedIntermediateSize => Ok(self.granite4.hidden()),
             HiddenRule::FourTimesWidth => {
@@ -260,7 +265,8 @@ impl ModelConfig {
     }
 
     fn family(&self) -> Result<&'static Family, String> {
-        // `AutoModelForCausalLM` makes Gemma 3 with its vision tower, `AutoModelForImageTextToText` does so for Mistral 3 too.
+        // `AutoModelForCausalLM` makes Gemma 3 with its vision tower and Llama 4 without, `AutoModelForImageTextToText` makes
+        // Mistral 3 with its own.
         if let Some(text) = &self.text_config {
             if TowerKeys::knows(&self.model_type) {
                 return text.family();
@@ -322,6 +328,7 @@ impl ModelConfig {
         let asked = self.use_qk_norm == Some(true) || self.qk_layernorm == Some(true);
         let heads = match family.style.heads {
             HeadNorms::Turned => HeadNorms::Turned,
+            HeadNorms::TurnedSquare if self.use_qk_norm == Some(false) => HeadNorms::None,
             own => {
                 if asked {
                     family.asked_norms
@@ -356,22 +363,6 @@ impl ModelConfig {
         };
         let style = Style { biases, mlp_biases, activation, heads, places, rotation, ..family.style };
         if family.name == "falcon" { self.falcon.style(style) } else { style }
-    }
-
-    /// The layers whose queries and keys are not rotated.
-    fn unrotated(&self, family: &Family) -> Result<LayerPattern, String> {
-        if !family.own_keys.contains(&"no_rope_layers") {
-            return Ok(LayerPattern::NONE);
-        }
-        // A 1 in the list marks a layer that is rotated.
-        let layers: Vec<_> = match &self.no_rope_layers {
-            Some(layers) => layers.iter().map(|&rotated| rotated == 0).collect(),
-            None => {
-                let interval = self.no_rope_layer_interval.unwrap_or(4).max(1);
-                (1..=self.layers()?).map(|layer| layer.is_multiple_of(interval)).collect()
-            }
-        };
-        LayerPattern::under("no_rope_layers", &layers)
     }
 
     /// How its linear layers are quantised, where they are.
@@ -450,7 +441,7 @@ impl ModelConfig {
             ("norm_eps", self.norm_eps.is_some()),
             ("mlp_bias", self.mlp_bias == Some(true)),
             ("use_bias", self.use_bias == Some(true)),
-            ("no_rope_layers", self.no_rope_layers.is_some()),
+            ("attention_chunk_size", self.windows.has_chunks()),
             ("layer_norm_eps", self.layer_norm_eps.is_some()),
             ("logit_scale", self.logit_scale.is_some()),
             ("use_qk_norm", self.use_qk_norm == Some(true)),
@@ -463,7 +454,11 @@ impl ModelConfig {
         ];
         let own = own.into_iter().chain(self.dropouts.asked(family)).chain(self.multipliers.asked());
         let own = own.chain(self.experts.asked()).chain(self.gpt2.asked());
-        let mut own = own.chain(self.opt.asked()).chain(self.falcon.asked()).chain(self.latent.asked());
+        let mut own = own
+            .chain(self.opt.asked())
+            .chain(self.falcon.asked())
+            .chain(self.latent.asked())
+            .chain(self.llama4.asked());
         if let Some((key, _)) =
             own.find(|(key, asks)| *asks && !family.own_keys.contains(key) && !family.harmless.contains(key))
         {

@@ -35,6 +35,9 @@ pub(super) struct ExpertKeys {
     routed_scaling_factor: Option<f64>,
     /// Layers with an MLP before those with experts.
     first_k_dense_replace: Option<usize>,
+    /// The layers with experts, or of how many layers the last has them (Llama 4).
+    moe_layers: Option<Vec<usize>>,
+    interleave_moe_layer_step: Option<usize>,
     /// How experts are chosen (DeepSeek-V2); other families have this key but don't read it.
     topk_method: Option<String>,
 }
@@ -50,7 +53,7 @@ fn has_experts(kind: &str) -> Result<bool, String> {
 
 impl ExpertKeys {
     /// The keys that are given and that other families don't have.
-    pub fn asked(&self) -> [(&'static str, bool); 15] {
+    pub fn asked(&self) -> [(&'static str, bool); 17] {
         [
             ("num_experts", self.num_experts.is_some()),
             ("num_local_experts", self.num_local_experts.is_some()),
@@ -67,6 +70,8 @@ impl ExpertKeys {
             ("topk_group", self.topk_group.is_some()),
             ("routed_scaling_factor", self.routed_scaling_factor.is_some()),
             ("first_k_dense_replace", self.first_k_dense_replace.is_some()),
+            ("moe_layers", self.moe_layers.is_some()),
+            ("interleave_moe_layer_step", self.interleave_moe_layer_step.is_some()),
         ]
     }
 
@@ -106,20 +111,30 @@ impl ExpertKeys {
         let first = self.first_k_dense_replace.filter(|_| family.own_keys.contains(&"first_k_dense_replace"));
         let first = first.unwrap_or(own.dense);
         let dense = self.mlp_only_layers.as_deref().unwrap_or_default();
-        let step = self.decoder_sparse_step.unwrap_or(1).max(1);
+        let step = self.decoder_sparse_step.or(self.interleave_moe_layer_step).unwrap_or(1).max(1);
         let sparse = |layer: usize| layer >= first && !dense.contains(&layer) && (layer + 1).is_multiple_of(step);
-        let listed: Vec<_> = match &self.mlp_layer_types {
-            Some(types) => types.iter().map(|kind| has_experts(kind)).collect::<Result<_, _>>()?,
-            None => (0..layers).map(sparse).collect(),
+        let listed: Vec<_> = match (&self.mlp_layer_types, &self.moe_layers) {
+            (Some(types), _) => types.iter().map(|kind| has_experts(kind)).collect::<Result<_, _>>()?,
+            (None, Some(listed)) => (0..layers).map(|layer| listed.contains(&layer)).collect(),
+            (None, None) => (0..layers).map(sparse).collect(),
         };
         let layers = LayerPattern::under("mlp_only_layers", &listed)?;
         let OwnExperts {
-            narrows, widens, of_chosen, router_first, clamped, narrow_correction, shared_of_layer, ..
+            narrows,
+            widens,
+            of_chosen,
+            router_first,
+            clamped,
+            narrow_correction,
+            shared_of_layer,
+            of_all,
+            ..
         } = own;
         let rule = RouterRule { chosen, normalises, narrows, widens, of_chosen };
         let shared = match in_groups {
             Some(_) => Some(self.n_shared_experts.map_or(own.shared.unwrap_or(1), Extent::get) * hidden),
             None if shared_of_layer => of_layer,
+            None if of_all => Some(hidden),
             None => own.shared.map(|own| self.shared_expert_intermediate_size.map_or(own, Extent::get)),
         };
         Ok(Some(ExpertSizes {
@@ -132,6 +147,7 @@ impl ExpertKeys {
             shared,
             shared_of_layer,
             clamped,
+            of_all,
             layers,
         }))
     }

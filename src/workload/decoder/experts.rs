@@ -1,4 +1,4 @@
-//! A mixture of experts in place of an MLP, as transformers builds Mixtral, OLMoE, Qwen2-MoE, Qwen3-MoE, GLM-4.5, DeepSeek and gpt-oss.
+//! A mixture of experts in place of an MLP, as transformers builds Mixtral, OLMoE, Qwen2-MoE, Qwen3-MoE, GLM-4.5, DeepSeek, Llama 4 and gpt-oss.
 
 use vramlab_device::DType;
 use vramlab_model::NameId;
@@ -28,6 +28,8 @@ pub(super) struct SparseMlp {
     /// The rule of a router that weighs in f32, and the correction that is added to sigmoids for the choice.
     in_groups: Option<(GroupRule, Option<Tensor>)>,
     shared: Option<SharedExpert>,
+    /// Every expert sees every position.
+    of_all: bool,
 }
 
 /// An expert that sees every position, and the share of its output that each position gets.
@@ -47,7 +49,7 @@ impl SparseMlp {
     ) -> OpResult<Self> {
         let ExpertSizes { count, hidden, rule, router_first, in_groups, narrow_correction, shared, clamped, .. } =
             sizes;
-        let shared_of_layer = sizes.shared_of_layer;
+        let (shared_of_layer, of_all) = (sizes.shared_of_layer, sizes.of_all);
         let make = if clamped { Linear::make } else { Linear::plain };
         let router =
             |cx: &mut Context, all: &mut Parameters| make(cx, all, &format!("{name}.{router}"), [width, count]);
@@ -56,6 +58,8 @@ impl SparseMlp {
         let (weights, biases) = if clamped {
             let [gate_up, gate_up_bias, down, down_bias] = all.biased_experts(cx, &of, sizes)?;
             ([gate_up, down], Some([gate_up_bias, down_bias]))
+        } else if of_all {
+            (all.turned_experts(cx, &of, sizes)?, None)
         } else {
             (all.experts(cx, &of, sizes)?, None)
         };
@@ -71,15 +75,18 @@ impl SparseMlp {
             made.transpose()
         };
         let in_groups = in_groups.map(|rule| OpResult::Ok((rule, correction(cx, rule)?))).transpose()?;
-        let gated = in_groups.is_none();
+        let (gated, word) = match in_groups.is_none() {
+            true => (!of_all, "shared_expert"),
+            false => (false, "shared_experts"),
+        };
         let shared = shared.map(|hidden| match shared_of_layer {
             true => SharedExpert::of_layer(cx, all, name, [width, hidden]),
-            false => SharedExpert::make(cx, all, name, ([width, hidden], gated)),
+            false => SharedExpert::make(cx, all, (name, word), ([width, hidden], gated)),
         });
         let shared = shared.transpose()?;
         let (scope, experts) = (cx.memory().name(name), cx.memory().name(&format!("{name}.experts")));
         let parts = all.splits_experts();
-        Ok(Self { scope, experts, router, weights, biases, parts, rule, in_groups, shared })
+        Ok(Self { scope, experts, router, weights, biases, parts, rule, in_groups, shared, of_all })
     }
 
     /// Puts adapters on its linear layers; routed experts have none.
@@ -87,15 +94,23 @@ impl SparseMlp {
         if let (Some(shared), true) = (&mut self.shared, self.rule.of_chosen) {
             return shared.mlp.adapt(cx, all, &SharedExpert::name_in_layer(name), lora);
         }
-        let Some(SharedExpert { mlp, gate: Some(gate) }) = &mut self.shared else { return Ok(()) };
+        let Some(SharedExpert { mlp, gate }) = &mut self.shared else { return Ok(()) };
+        if gate.is_none() && !self.of_all {
+            return Ok(());
+        }
         mlp.adapt(cx, all, &format!("{name}.shared_expert"), lora)?;
-        gate.adapt(cx, all, name, lora, Target::SharedGate)
+        gate.as_mut().map_or(Ok(()), |gate| gate.adapt(cx, all, name, lora, Target::SharedGate))
     }
 }
 
 impl SharedExpert {
-    fn make(cx: &mut Context, all: &mut Parameters, name: &str, (ends, gated): ([usize; 2], bool)) -> OpResult<Self> {
-        let of_mlp = format!("{name}.{}", if gated { "shared_expert" } else { "shared_experts" });
+    fn make(
+        cx: &mut Context,
+        all: &mut Parameters,
+        (name, word): (&str, &str),
+        (ends, gated): ([usize; 2], bool),
+    ) -> OpResult<Self> {
+        let of_mlp = format!("{name}.{word}");
         let mlp = GatedMlp::make(cx, all, &of_mlp, ends, Gate::Silu, false)?;
         let of_gate = format!("{name}.shared_expert_gate");
         let gate = gated.then(|| Adaptable::plain(cx, all, &of_gate, [ends[0], 1])).transpose()?;
@@ -162,6 +177,9 @@ impl SparseMlp {
             }
             return Ok((output, self.biases.is_some().then(|| routes.shares().clone())));
         }
+        if let (true, Some(shared)) = (self.of_all, &self.shared) {
+            return self.through_all(cx, input, shared);
+        }
         let Some(shared) = &self.shared else {
             let (output, _routes) = self.routed(cx, input)?;
             cx.put_out(self.scope, &output);
@@ -175,6 +193,30 @@ impl SparseMlp {
         let output = cx.rows_as(&output, input);
         cx.put_out(self.scope, &output);
         Ok((output, None))
+    }
+
+    /// The output of all experts and the shared one, and the logits, which the layer holds.
+    fn through_all(
+        &self,
+        cx: &mut Context,
+        input: &Tensor,
+        shared: &SharedExpert,
+    ) -> OpResult<(Tensor, Option<Tensor>)> {
+        let rows = cx.as_matrix(input);
+        let logits = self.router.forward(cx, &rows)?;
+        let shares = cx.within(self.scope, |cx| cx.shares_of_all_experts(&logits, self.rule.chosen))?;
+        let scaled = cx.within(self.scope, |cx| cx.rows_for_all_experts(&rows, &shares))?;
+        let both = self.weights.each_ref();
+        let outputs = cx.module(self.experts, |cx| cx.with_parameters(both, |cx| cx.all_experts(&scaled, both)))?;
+        let made = shared.mlp.forward(cx, &rows)?;
+        let sum = cx.within(self.scope, |cx| {
+            let sum = cx.sum_over_experts(&outputs, shares.shape().last())?;
+            cx.add_in_place(made, &sum)
+        })?;
+        drop((shares, scaled, outputs));
+        let output = cx.rows_as(&sum, input);
+        cx.put_out(self.scope, &output);
+        Ok((output, Some(logits)))
     }
 
     /// The output of the routed experts, and the router's variables.

@@ -88,6 +88,8 @@ pub(super) enum EpsKey {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum HiddenRule {
     IntermediateSize,
+    /// Beside experts that have `intermediate_size`.
+    IntermediateSizeMlp,
     FfnDim,
     SharedIntermediateSize,
     /// Four times the width, unless `n_inner` or `ffn_hidden_size` says otherwise.
@@ -151,6 +153,8 @@ pub(super) struct OwnExperts {
     pub shared_of_layer: bool,
     /// The experts have biases and clamped gates.
     pub clamped: bool,
+    /// Every expert sees every position, scaled by its share.
+    pub of_all: bool,
 }
 
 /// How a family tells which layers have a sliding window.
@@ -177,6 +181,8 @@ pub(super) enum WindowRule {
     /// Every second layer up to `max_window_layers` unless `layer_types` says otherwise, if `use_sliding_window` is set; else no
     /// layer, but a mask with a window of no positions is still made.
     Early,
+    /// Layers that are rotated have chunks of `attention_chunk_size` unless `layer_types` says otherwise.
+    ChunksWhereRotated,
     /// Layers that are not rotated unless `layer_types` says otherwise, if `use_sliding_window` is set.
     Unrotated,
 }

@@ -234,6 +234,7 @@ impl Repeatable for Call {
         if self.layer.onto {
             return self.added_within(cx, input);
         }
+        let keeps_attention = *kept == LayerLocals::AttentionOutput;
         if let Some(once) = once {
             let normalised = once.forward(cx, input)?;
             let (attended, weights) = attention.forward(cx, &normalised, &self.seen)?;
@@ -281,7 +282,7 @@ impl Repeatable for Call {
             Some(norm) => norm.forward(cx, &made),
             None => Ok(made),
         };
-        let (x, mut weights, _kept) = {
+        let (x, mut weights, kept_of_attention) = {
             let (attended, weights, normalised) = {
                 let normalised = first(cx, before_attention, input)?;
                 let (attended, weights) = attention.forward(cx, &normalised, &self.seen)?;
@@ -310,7 +311,11 @@ impl Repeatable for Call {
         };
         let output = if self.layer.inline { cx.view(&output, of_layer) } else { output };
         cx.put_out(*scope, &output);
-        drop(weights);
+        if keeps_attention {
+            drop((x, kept_of_attention, weights));
+        } else {
+            drop(weights);
+        }
         Ok(output)
     }
 }

@@ -1,7 +1,7 @@
 //! The masks that a decoder's layers get, and what a forward pass gets besides the tokens.
 
-use vramlab_device::DType;
-use vramlab_train::{Batch, Context, MaskShape, OpResult, Tensor};
+use vramlab_device::{DType, Earlier};
+use vramlab_train::{Batch, Context, MaskShape, OpResult, Tensor, TrainError};
 
 use super::attention_inputs::Mask;
 use super::sizes::{DecoderSizes, SlidingWindows};
@@ -65,36 +65,42 @@ impl MaskMaker {
     }
 
     /// That of a layer.
-    pub fn of(&self, masks: &[(Option<usize>, Mask)], layer: usize) -> Option<Mask> {
-        masks.iter().find(|(window, _)| *window == self.windows.of(layer)).map(|(_, mask)| mask.clone())
+    pub fn of(&self, masks: &[(Earlier, Mask)], layer: usize) -> Option<Mask> {
+        masks.iter().find(|(earlier, _)| *earlier == self.windows.of(layer)).map(|(_, mask)| mask.clone())
     }
 
-    /// The masks of the layers by window: `None` if SDPA needs none.
+    /// The masks of the layers by what positions see: none if SDPA needs none.
     pub fn make(
         &self,
         cx: &mut Context,
         ForwardInputs { tokens: [batch, rows], mask, pads }: ForwardInputs<'_>,
         dtype: DType,
         caches: bool,
-    ) -> OpResult<Vec<(Option<usize>, Mask)>> {
+    ) -> OpResult<Vec<(Earlier, Mask)>> {
         let mut masks = Vec::new();
-        for window in self.windows.kinds() {
+        for earlier in self.windows.kinds() {
             let with_token = mask.map(|mask| cx.boolean_mask(mask)).transpose()?;
             if !caches && mask.is_none() && self.finds_samples {
                 cx.find_sequences([batch, rows])?;
             }
-            let shape = MaskShape { batch, rows, window, padding: mask.is_some() };
+            let chunked = matches!(earlier, Earlier::Chunk(_));
+            if chunked && mask.is_some() {
+                let text = "chunks of attention are not there with an attention mask; leave that out".to_owned();
+                return Err(TrainError::Workload(text).into());
+            }
+            let _begins = chunked.then(|| cx.begins_of_tokens(batch)).transpose()?;
+            let shape = MaskShape { batch, rows, earlier, padding: mask.is_some() };
             if self.is_eager(cx) {
-                masks.push((window, Mask::Added(cx.attention_mask(shape, dtype)?)));
+                masks.push((earlier, Mask::Added(cx.attention_mask(shape, dtype)?)));
                 continue;
             }
-            let mut needed = self.always || window.is_some_and(|window| window <= rows);
+            let mut needed = self.always || earlier.most().is_some_and(|most| most <= rows);
             if let (Some(with_token), false) = (&with_token, needed) {
                 cx.find_padding(with_token, pads)?;
                 needed = pads;
             }
             if needed {
-                masks.push((window, Mask::Sdpa(cx.sdpa_mask(shape)?)));
+                masks.push((earlier, Mask::Sdpa(cx.sdpa_mask(shape)?)));
             }
         }
         Ok(masks)

@@ -17,6 +17,7 @@ mod head_norms;
 mod latent;
 mod latent_keys;
 mod layer;
+mod llama4;
 mod masks;
 mod mlp;
 mod model;
@@ -132,6 +133,14 @@ impl Decoder {
                     .to_owned(),
             );
         }
+        let all = |lora: Lora| lora.targets == Some(Targets::of(Target::ALL));
+        if sizes.experts.is_some_and(|experts| experts.of_all) && sizes.lora.is_some_and(all) {
+            return refused(
+                "all-linear gives the router of this family an adapter, and peft can't run that; name q_proj, k_proj, v_proj, o_proj, \
+                 gate_proj, up_proj and down_proj, or some of them"
+                    .to_owned(),
+            );
+        }
         Ok(Self { name: name.into(), sizes, data, seed })
     }
 }
@@ -148,7 +157,7 @@ impl Decoder {
         };
         let norms = match style.heads {
             HeadNorms::None => true,
-            HeadNorms::Apart => false,
+            HeadNorms::Apart | HeadNorms::TurnedSquare => false,
             HeadNorms::Each | HeadNorms::EachBehindValues | HeadNorms::Turned => style.plan.norms,
             HeadNorms::Together => style.plan.attention == TensorPair::Gathered,
         };
@@ -159,7 +168,7 @@ impl Decoder {
                 "transformers splits no layers of this family, whose tp_plan names none; use ddp or fsdp".to_owned(),
             );
         }
-        let shared = self.sizes.experts.is_some_and(|experts| experts.in_groups.is_some());
+        let shared = self.sizes.experts.is_some_and(|experts| experts.in_groups.is_some() || experts.of_all);
         if !norms || !table || shared {
             return refused("tp does not split what this family has beside Llama's layers; use ddp or fsdp".to_owned());
         }

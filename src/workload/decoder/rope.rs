@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use vramlab_train::PositionScale;
+use vramlab_train::{PositionCount, PositionScale};
 
 use super::family::Family;
 use super::rotary_scaling::{DynamicScaling, Factors, Llama3Scaling, LongScaling, RotaryScaling, YarnScaling};
@@ -111,6 +111,7 @@ impl<'a> RopeKeys<'a> {
         let beta = self.all().find_map(|rope| rope.llama_4_scaling_beta);
         let original = self.all().find_map(|rope| self.first_learned(rope)).filter(|original| *original >= 1.0);
         Ok(Some(PositionScale {
+            count: PositionCount::Model,
             beta: beta.ok_or_else(|| lacks("llama_4_scaling_beta"))?,
             original: original.ok_or_else(|| lacks("original_max_position_embeddings"))?,
         }))

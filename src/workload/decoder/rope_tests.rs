@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use vramlab_device::DType;
+use vramlab_device::{DType, Earlier};
 
 use super::super::bounds::Extent;
 use super::config::ModelConfig;
@@ -82,7 +82,7 @@ fn gpt_oss_is_yarn_in_16_bits_unless_a_file_says_otherwise() {
     };
     let short = sizes(&config);
     assert_eq!(short.weights, DType::Bf16);
-    assert_eq!([0, 1].map(|layer| short.windows.of(layer)), [Some(128), None]);
+    assert_eq!([0, 1].map(|layer| short.windows.of(layer)), [Earlier::Window(128), Earlier::All]);
     config["rope_scaling"] = json!({
         "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": false, "original_max_position_embeddings": 4096,
     });

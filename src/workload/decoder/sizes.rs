@@ -1,6 +1,6 @@
 //! The sizes and properties of a decoder.
 
-use vramlab_device::DType;
+use vramlab_device::{DType, Earlier};
 use vramlab_train::{GroupRule, PositionScale, RouterRule};
 
 use super::super::lora::Lora;
@@ -31,6 +31,8 @@ pub struct ExpertSizes {
     pub shared_of_layer: bool,
     /// Experts and router have biases, and gates are clamped (gpt-oss).
     pub clamped: bool,
+    /// Every expert sees every position, scaled by its share, which is zero for most (Llama 4). Nothing scales the shared expert.
+    pub of_all: bool,
     /// The layers with experts.
     pub layers: LayerPattern,
 }
@@ -99,11 +101,11 @@ pub enum DropoutPlace {
     BehindMlp,
 }
 
-/// Sliding windows of attention: a position sees itself and earlier positions within the window.
+/// Sliding windows or chunks of attention: a position sees itself and those earlier positions that are within.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingWindows {
-    /// Positions of a window, if there are windows.
-    window: Option<usize>,
+    /// The windows or chunks, or all positions if there are none.
+    earlier: Earlier,
     /// The layers with a window.
     layers: LayerPattern,
     /// A mask without a window is made although every layer has one.
@@ -112,7 +114,7 @@ pub struct SlidingWindows {
 
 impl SlidingWindows {
     /// No layer has a window.
-    pub const NONE: Self = Self { window: None, layers: LayerPattern::NONE, both: false };
+    pub const NONE: Self = Self { earlier: Earlier::All, layers: LayerPattern::NONE, both: false };
 
     /// Every layer has a window of this many positions (Mistral).
     #[must_use]
@@ -123,7 +125,13 @@ impl SlidingWindows {
     /// These layers have a window.
     #[must_use]
     pub const fn some(window: usize, layers: LayerPattern) -> Self {
-        Self { window: Some(window), layers, both: false }
+        Self { earlier: Earlier::Window(window), layers, both: false }
+    }
+
+    /// These layers have chunks of this many positions (Llama 4).
+    #[must_use]
+    pub const fn chunks(chunk: usize, layers: LayerPattern) -> Self {
+        Self { earlier: Earlier::Chunk(chunk), layers, both: true }
     }
 
     /// The same, with masks for both kinds of layers in any case.
@@ -134,20 +142,20 @@ impl SlidingWindows {
 
     /// Whether a layer has one.
     pub(super) fn has(self, layer: usize) -> bool {
-        self.window.is_some() && self.layers.has(layer)
+        self.of(layer) != Earlier::All
     }
 
-    /// The window of a layer.
-    pub(super) fn of(self, layer: usize) -> Option<usize> {
-        self.window.filter(|_| self.layers.has(layer))
+    /// What positions of a layer see.
+    pub(super) fn of(self, layer: usize) -> Earlier {
+        if self.layers.has(layer) { self.earlier } else { Earlier::All }
     }
 
     /// The kinds of masks that a forward pass makes, in their order.
-    pub(super) fn kinds(self) -> Vec<Option<usize>> {
-        match self.window {
-            None => vec![None],
-            window if self.layers == LayerPattern::ALL && !self.both => vec![window],
-            window => vec![None, window],
+    pub(super) fn kinds(self) -> Vec<Earlier> {
+        match self.earlier {
+            Earlier::All => vec![Earlier::All],
+            earlier if self.layers == LayerPattern::ALL && !self.both => vec![earlier],
+            earlier => vec![Earlier::All, earlier],
         }
     }
 }
@@ -233,7 +241,7 @@ pub struct DecoderSizes {
     pub scaling: Option<RotaryScaling>,
     /// For layers with a window that have their own frequencies: their longest wavelength is about 2π times this (Gemma 3).
     pub local_theta: Option<f64>,
-    /// How queries are scaled by position (Ministral 3).
+    /// How queries are scaled by position (Ministral 3, Llama 4).
     pub position_scale: Option<PositionScale>,
     /// Positions with learned embeddings, which are added to those of tokens; nothing is rotated then (GPT-2).
     pub positions: Option<usize>,

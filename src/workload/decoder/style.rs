@@ -44,6 +44,8 @@ pub enum HeadNorms {
     Apart,
     /// Head by head, after the rotation (Hunyuan).
     Turned,
+    /// The same without a weight, in layers that rotate (Llama 4).
+    TurnedSquare,
 }
 
 /// Which projections of attention have a bias.
@@ -82,7 +84,7 @@ pub enum Rotation {
     CastNeighbours,
     /// By halves, with tables of one half (gpt-oss).
     Halves,
-    /// The last part of heads, whose adjacent elements are complex numbers in f32 (DeepSeek-V2).
+    /// The last part of heads (DeepSeek-V2), or whole heads (Llama 4), whose adjacent elements are complex numbers in f32.
     Complex,
     /// The last part of heads, whose adjacent elements are pairs that end up in two halves (DeepSeek-V3).
     Pairs,
@@ -159,12 +161,14 @@ pub enum LayerLocals {
     Rotated,
     /// Those, and the input and output of attention as long as the layer runs (StableLM).
     Attention,
+    /// The output of attention (Llama 4).
+    AttentionOutput,
 }
 
 impl LayerLocals {
     /// Whether the output of attention lives on.
     pub(super) const fn outputs(self) -> bool {
-        matches!(self, Self::Outputs | Self::Attention)
+        matches!(self, Self::Outputs | Self::Attention | Self::AttentionOutput)
     }
 
     /// Whether cut and rotated tensors live to the end of attention.
@@ -212,8 +216,8 @@ pub struct Style {
     pub ungated: bool,
     /// Linear layers within layers are `Conv1D` of transformers: their weights are (in, out), with biases (GPT-2).
     pub conv1d: bool,
-    /// Eager attention has GPT-2's variables.
-    pub gpt2_scores: bool,
+    /// The softmax of eager attention runs in the type of the scores (GPT-2, Llama 4).
+    pub narrow_softmax: bool,
     /// Linear layers within layers are `input @ weight.T` (Falcon).
     pub products: bool,
     /// SDPA gets a mask although it could do without (Falcon).
@@ -261,7 +265,7 @@ impl Style {
         packing: LayerFusion::None,
         ungated: false,
         conv1d: false,
-        gpt2_scores: false,
+        narrow_softmax: false,
         products: false,
         always_masks: false,
         head_bias: false,

@@ -63,13 +63,19 @@ impl TowerKeys {
     /// The supported files with a tower: their `model_type`, and that of the tower.
     const KNOWN: [(&str, &str); 2] = [("gemma3", "siglip_vision_model"), ("mistral3", "pixtral")];
 
-    /// Whether files of a `model_type` have a supported tower.
+    /// Files with a tower that `AutoModelForCausalLM` leaves out: it makes the language model alone.
+    const LEFT_OUT: &str = "llama4";
+
+    /// Whether files of a `model_type` have a supported tower, or one that is left out.
     pub fn knows(model_type: &str) -> bool {
-        Self::KNOWN.iter().any(|(known, _)| *known == model_type)
+        model_type == Self::LEFT_OUT || Self::KNOWN.iter().any(|(known, _)| *known == model_type)
     }
 
-    /// The language model of these sizes with the tower of a `model_type`; `tied` is the file's key for its head.
+    /// The language model of these sizes with the tower of a `model_type`, unless that is left out; `tied` is the file's key for its head.
     pub fn beside(&self, model_type: &str, text: DecoderSizes, tied: Option<bool>) -> Result<DecoderSizes, String> {
+        if model_type == Self::LEFT_OUT {
+            return Ok(text);
+        }
         let style = Style { names: Names::BESIDE_TOWER, ..text.style };
         Ok(DecoderSizes { tower: Some(self.sizes(model_type)?), tied: tied.unwrap_or(true), style, ..text })
     }

@@ -3,6 +3,7 @@
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
+use super::super::bounds::Extent;
 use super::family::{Family, WindowRule};
 use super::pattern::LayerPattern;
 use super::sizes::SlidingWindows;
@@ -17,6 +18,8 @@ pub(super) struct WindowKeys {
     /// The type of each layer.
     pub layer_types: Option<Vec<String>>,
     max_window_layers: Option<usize>,
+    /// Positions of a chunk (Llama 4).
+    attention_chunk_size: Option<Extent>,
     #[serde(alias = "_sliding_window_pattern")]
     sliding_window_pattern: Option<Every>,
 }
@@ -38,10 +41,13 @@ impl WindowKeys {
 
     /// The windows of a model with this many `layers`, of which some are `unrotated`.
     pub fn windows(&self, family: &Family, layers: usize, unrotated: LayerPattern) -> Result<SlidingWindows, String> {
+        if family.windows == WindowRule::ChunksWhereRotated {
+            return self.chunks(family, layers, unrotated);
+        }
         let asked = self.use_sliding_window == Some(true);
         let given = self.sliding_window.flatten();
         let window = match family.windows {
-            WindowRule::Never => None,
+            WindowRule::Never | WindowRule::ChunksWhereRotated => None,
             WindowRule::All => return Ok(given.map_or(SlidingWindows::NONE, SlidingWindows::every)),
             WindowRule::AllWhereAsked => {
                 let window = asked.then(|| given.unwrap_or(family.window));
@@ -97,6 +103,33 @@ impl WindowKeys {
             _ if always || matches!(family.windows, WindowRule::AllButEveryUnlessNone(_)) => some.with_both_masks(),
             _ => some,
         })
+    }
+}
+
+impl WindowKeys {
+    /// Whether it has the key of chunks.
+    pub const fn has_chunks(&self) -> bool {
+        self.attention_chunk_size.is_some()
+    }
+
+    fn chunks(&self, family: &Family, layers: usize, unrotated: LayerPattern) -> Result<SlidingWindows, String> {
+        let listed = match &self.layer_types {
+            Some(types) => types.iter().map(|kind| has_chunks(kind)).collect::<Result<_, _>>()?,
+            None => (0..layers).map(|layer| !unrotated.has(layer)).collect::<Vec<_>>(),
+        };
+        let chunk = self.attention_chunk_size.map_or(family.window, Extent::get);
+        Ok(SlidingWindows::chunks(chunk, LayerPattern::under("layer_types", &listed)?))
+    }
+}
+
+/// Whether layers of a type have chunks.
+fn has_chunks(kind: &str) -> Result<bool, String> {
+    match kind {
+        "full_attention" => Ok(false),
+        "chunked_attention" => Ok(true),
+        other => Err(format!(
+            "layer_types has '{other}', which is not there; there are full_attention and chunked_attention"
+        )),
     }
 }
 

@@ -69,6 +69,19 @@ impl Parameters {
         ])
     }
 
+    /// The same stored inputs by outputs. Every rank has all of them.
+    pub fn turned_experts(
+        &mut self,
+        cx: &Context,
+        name: &str,
+        [count, hidden, width]: [usize; 3],
+    ) -> OpResult<[Tensor; 2]> {
+        Ok([
+            self.weight(cx, &format!("{name}.gate_up_proj"), &[count, width, 2 * hidden])?,
+            self.weight(cx, &format!("{name}.down_proj"), &[count, hidden, width])?,
+        ])
+    }
+
     /// The same with biases, stored inputs by outputs: alternating gate and up projections, their biases, the down projections,
     /// their biases. Every rank has all of them.
     pub fn biased_experts(

@@ -1,6 +1,8 @@
 //! Results have the same bits with any number of threads.
 
-use vramlab::device::{AttentionShape, ChannelShape, ConvShape, DType, FusedAttention, ImageLayout, Operand, kernels};
+use vramlab::device::{
+    AttentionShape, ChannelShape, ConvShape, DType, Earlier, FusedAttention, ImageLayout, Operand, kernels,
+};
 
 use super::harness::{Bench, heads, matrix, random, transposed};
 
@@ -54,7 +56,7 @@ fn run_all(threads: usize) -> Vec<Vec<u8>> {
         head_size: size,
         value_size: size,
         causal: true,
-        window: None,
+        earlier: Earlier::All,
         masked: false,
         scale: 0.25,
         dropout: None,

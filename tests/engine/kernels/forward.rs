@@ -1,6 +1,6 @@
 //! Every kernel against the formula in its documentation, written naively in f64 on the values as stored.
 
-use vramlab::device::{AttentionShape, DType, Device, FusedAttention, HeadView, Operand, kernels};
+use vramlab::device::{AttentionShape, DType, Device, Earlier, FusedAttention, HeadView, Operand, kernels};
 use vramlab::units::{Address, Bytes, StreamId};
 
 use super::harness::{Bench, FLOATS, assert_close, heads, matrix, random, tolerance, transposed};
@@ -528,7 +528,7 @@ fn attention_weighs_values_by_the_softmax_of_scores() {
                 head_size: size,
                 value_size: size,
                 causal,
-                window,
+                earlier: window.map_or(Earlier::All, Earlier::Window),
                 masked: false,
                 scale,
                 dropout: None,
@@ -587,7 +587,7 @@ fn attention_backward_in_sixteen_bits_agrees_with_f64() {
             head_size: size,
             value_size: size,
             causal: true,
-            window: None,
+            earlier: Earlier::All,
             masked: false,
             scale: 0.35,
             dropout: None,

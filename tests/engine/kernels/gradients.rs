@@ -1,6 +1,6 @@
 //! Every backward kernel against central differences of its forward kernel, in f64.
 
-use vramlab::device::{AttentionShape, DType, DropoutMask, FusedAttention, Kernel, Operand, kernels};
+use vramlab::device::{AttentionShape, DType, DropoutMask, Earlier, FusedAttention, Kernel, Operand, kernels};
 
 use super::harness::{Bench, heads, matrix, random, transposed};
 
@@ -302,7 +302,7 @@ fn attention_with_and_without_the_causal_mask() {
             head_size: size,
             value_size: size,
             causal,
-            window,
+            earlier: window.map_or(Earlier::All, Earlier::Window),
             masked: false,
             scale: 0.7,
             dropout,

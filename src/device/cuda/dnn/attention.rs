@@ -11,7 +11,7 @@ use super::graph::{Graph, Tensor, TensorLayout, TensorLocation, data_type};
 use super::handle::{DnnHandle, Version, refused};
 use super::plan::{ExecutionPlan, LARGEST_WORKSPACE, Rules};
 use crate::cuda::refusal::Refusal;
-use crate::{AttentionShape, DType, HeadView};
+use crate::{AttentionShape, DType, Earlier, HeadView};
 use vramlab_allocator::units::Address;
 
 /// The oldest library version that masks with minus infinity and has no known faults in the forward pass.
@@ -103,7 +103,8 @@ impl AttentionKey {
         let &AttentionCall { shape, keys, views, sums } = attention;
         let &AttentionShape { batch, heads, group, rows, head_size, causal, .. } = shape;
         let dtype = views.first()?.dtype;
-        let known = matches!(dtype, DType::F16 | DType::Bf16) && shape.window.is_none() && shape.dropout.is_none();
+        let known =
+            matches!(dtype, DType::F16 | DType::Bf16) && shape.earlier == Earlier::All && shape.dropout.is_none();
         let sized = keys == rows
             && rows >= POSITIONS
             && (sums.is_some() || rows.is_multiple_of(POSITIONS))
@@ -342,7 +343,7 @@ mod tests {
         head_size: 64,
         value_size: 64,
         causal: true,
-        window: None,
+        earlier: Earlier::All,
         masked: false,
         scale: 0.125,
         dropout: None,

@@ -69,7 +69,8 @@ impl<'a> Heads<'a> {
 }
 
 fn check_shape(shape: &AttentionShape, logsumexp: &Operand, lse_stride: usize) -> KernelResult {
-    let fits = lse_stride >= shape.rows && logsumexp.len >= shape.batch * shape.heads * lse_stride;
+    let last = (shape.batch * shape.heads).saturating_sub(1) * lse_stride + shape.rows;
+    let fits = lse_stride >= shape.rows && logsumexp.len >= last;
     require(fits, || format!("{} sums of exponents don't fit {shape:?} at stride {lse_stride}", logsumexp.len))?;
     check_group(shape)
 }

@@ -12,7 +12,8 @@ use crate::cuda::queue::{Queue, Refusal};
 use crate::selftest::session::Session;
 use crate::span::{Span, Tell};
 use crate::work::{OpClass, Work, count, count_bytes};
-use crate::{AttentionShape, DType, FusedAttention, HeadView, Operand};
+use crate::{AttentionShape, DType, Earlier, FusedAttention, HeadView, Operand};
+use vramlab_allocator::units::Address;
 
 /// Scaled dot-product attention.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -128,6 +129,9 @@ impl Family for Attention {
     }
 
     fn on_cpu(&self, on: &Processor<'_>) -> KernelResult {
+        if let Some(mut chunks) = self.chunks() {
+            return chunks.try_for_each(|chunk| chunk.on_cpu(on));
+        }
         match *self {
             Self::Forward { by: _, ref shape, q, k, v, out, logsumexp, lse_stride } => {
                 cpu::forward(on.cores, on.apart(), shape, [q, k, v, out], logsumexp, lse_stride)
@@ -142,11 +146,57 @@ impl Family for Attention {
     }
 
     fn on_cuda(&self, queue: &mut Queue<'_>) -> Result<(), Refusal> {
-        cuda::launch(queue, self)
+        match self.chunks() {
+            Some(mut chunks) => chunks.try_for_each(|chunk| cuda::launch(queue, &chunk)),
+            None => cuda::launch(queue, self),
+        }
     }
 
     fn selftest(session: &mut Session<'_>) {
         selftest::run(session);
+    }
+}
+
+impl Attention {
+    const fn shape(&self) -> &AttentionShape {
+        match self {
+            Self::Forward { shape, .. } | Self::Inference { shape, .. } | Self::Backward { shape, .. } => shape,
+        }
+    }
+
+    /// A call for each chunk, if positions only see those of their own.
+    fn chunks(&self) -> Option<impl Iterator<Item = Self>> {
+        let AttentionShape { rows, causal, earlier, .. } = *self.shape();
+        let Earlier::Chunk(chunk @ 1..) = earlier else { return None };
+        causal.then(|| (0..rows).step_by(chunk).map(move |first| self.chunk(first, chunk.min(rows - first))))
+    }
+
+    /// The same for `rows` positions from `first` on, which see none of the others.
+    fn chunk(&self, first: usize, rows: usize) -> Self {
+        let within = |shape: AttentionShape| AttentionShape { rows, earlier: Earlier::All, ..shape };
+        let behind = |view: HeadView| {
+            let before = view.dtype.size() * (first * view.row_stride) as u64;
+            HeadView { address: Address(view.address.0 + before), ..view }
+        };
+        let sums_behind = |sums: Operand| {
+            let before = sums.dtype.size() * first as u64;
+            Operand { address: Address(sums.address.0 + before), len: sums.len.saturating_sub(first), ..sums }
+        };
+        match *self {
+            Self::Forward { by, shape, q, k, v, out, logsumexp, lse_stride } => {
+                let ([q, k, v, out], logsumexp) = ([q, k, v, out].map(behind), sums_behind(logsumexp));
+                Self::Forward { by, shape: within(shape), q, k, v, out, logsumexp, lse_stride }
+            }
+            Self::Inference { by, shape, keys: _, q, k, v, out } => {
+                let [q, k, v, out] = [q, k, v, out].map(behind);
+                Self::Inference { by, shape: within(shape), keys: rows, q, k, v, out }
+            }
+            Self::Backward { by, shape, q, k, v, out, logsumexp, lse_stride, grad, dq, dk, dv } => {
+                let ([q, k, v, out], logsumexp) = ([q, k, v, out].map(behind), sums_behind(logsumexp));
+                let [grad, dq, dk, dv] = [grad, dq, dk, dv].map(behind);
+                Self::Backward { by, shape: within(shape), q, k, v, out, logsumexp, lse_stride, grad, dq, dk, dv }
+            }
+        }
     }
 }
 

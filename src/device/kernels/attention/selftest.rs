@@ -5,7 +5,7 @@ use crate::selftest::bound::ErrorBound;
 use crate::selftest::case::{Case, CaseOperands, Precision, Slot};
 use crate::selftest::session::Session;
 use crate::selftest::values::Values;
-use crate::{AttentionShape, DType, DropoutMask, FusedAttention, HeadView};
+use crate::{AttentionShape, DType, DropoutMask, Earlier, FusedAttention, HeadView};
 
 /// The layout of (batch, heads, rows, head size) in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,10 +39,21 @@ struct AttentionCase {
 impl AttentionCase {
     fn new([batch, heads, rows, head_size]: [usize; 4], causal: bool, layout: HeadLayout) -> Self {
         let scale = 1.0 / (head_size as f32).sqrt();
-        let (group, window, masked, dropout) = (1, None, false, None);
+        let (group, earlier, masked, dropout) = (1, Earlier::All, false, None);
         let value_size = head_size;
-        let shape =
-            AttentionShape { batch, heads, group, rows, head_size, value_size, causal, window, masked, scale, dropout };
+        let shape = AttentionShape {
+            batch,
+            heads,
+            group,
+            rows,
+            head_size,
+            value_size,
+            causal,
+            earlier,
+            masked,
+            scale,
+            dropout,
+        };
         // Some kernels align the sums of each head, others do not.
         let lse_stride = if layout == HeadLayout::Packed { rows.next_multiple_of(32) } else { rows };
         Self { shape, layout, lse_stride }
@@ -62,7 +73,13 @@ impl AttentionCase {
 
     /// The same with a window of positions.
     const fn within(mut self, window: usize) -> Self {
-        self.shape.window = Some(window);
+        self.shape.earlier = Earlier::Window(window);
+        self
+    }
+
+    /// The same with chunks of positions.
+    const fn in_chunks(mut self, chunk: usize) -> Self {
+        self.shape.earlier = Earlier::Chunk(chunk);
         self
     }
 
@@ -73,9 +90,13 @@ impl AttentionCase {
     }
 
     fn title(&self) -> String {
-        let AttentionShape { batch, heads, group, rows, head_size, value_size, causal, window, .. } = self.shape;
+        let AttentionShape { batch, heads, group, rows, head_size, value_size, causal, earlier, .. } = self.shape;
         let causal = if causal { ", causal" } else { "" };
-        let causal = &*window.map_or(causal.to_owned(), |window| format!("{causal} within {window}"));
+        let causal = &*match earlier {
+            Earlier::All => causal.to_owned(),
+            Earlier::Window(window) => format!("{causal} within {window}"),
+            Earlier::Chunk(chunk) => format!("{causal} in chunks of {chunk}"),
+        };
         let causal = if group > 1 { format!("{causal}, {group} heads a key") } else { causal.to_owned() };
         let values = if value_size == head_size { String::new() } else { format!(", values of {value_size}") };
         let causal = format!("{values}{causal}");
@@ -283,6 +304,13 @@ pub(super) fn run(session: &mut Session<'_>) {
         ] {
             for layout in [HeadLayout::Packed, HeadLayout::ByHead] {
                 AttentionCase::new([2, 2, rows, head_size], true, layout).within(window).check(session, precision);
+            }
+        }
+        for (rows, head_size, chunk) in [(33, 10, 7), (64, 64, 64), (197, 64, 40), (300, 128, 70), (130, 64, 500)] {
+            for layout in [HeadLayout::Packed, HeadLayout::ByHead] {
+                let attention = AttentionCase::new([2, 4, rows, head_size], true, layout).in_chunks(chunk);
+                attention.check(session, precision);
+                attention.shared_by(2).check(session, precision);
             }
         }
         for (causal, layout) in [(true, HeadLayout::Packed), (false, HeadLayout::Packed), (true, HeadLayout::ByHead)] {

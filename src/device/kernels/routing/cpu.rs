@@ -85,6 +85,30 @@ pub(super) fn top_k_backward(
     Ok(())
 }
 
+pub(super) fn gather(
+    cores: &Cores,
+    mut access: Access<'_>,
+    [src, indices, dst]: [Operand; 3],
+    [cols, k]: [usize; 2],
+) -> KernelResult {
+    fn go<R: Real>(cores: &Cores, [src, indices, dst]: [View<'_>; 3], [rows, cols, k]: [usize; 3]) {
+        for_rows(cores, [rows, cols], 0.5, cols + k, |row, scratch: &mut [R]| {
+            let (x, taken) = scratch.split_at_mut(cols);
+            R::load(&src, row * cols, x);
+            for (&at, taken) in indices.slice::<i64>(row * k, k).iter().zip(&mut *taken) {
+                *taken = usize::try_from(at).ok().and_then(|at| x.get(at)).copied().unwrap_or(R::ZERO);
+            }
+            R::store(&dst, row * k, taken);
+        });
+    }
+    let rows = rows_of(&src, cols)?;
+    require([dst.len, indices.len] == [rows * k; 2], || format!("results are not {rows} × {k}"))?;
+    of_whole_numbers("indices", &indices, DType::I64)?;
+    let views = [access.read(&src)?, access.read(&indices)?, access.write(&dst)?];
+    real!([src.dtype, dst.dtype], go(cores, views, [rows, cols, k]));
+    Ok(())
+}
+
 /// Group numbers that were checked to be below `count`.
 fn known<'a>(view: &'a View<'_>, count: usize) -> KernelResult<&'a [i64]> {
     let groups = view.slice::<i64>(0, view.len());

@@ -27,6 +27,12 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Routing) -> Result<(), Refu
             let mut arguments = arguments.count(rows).count(*cols).count(*k);
             queue.launch("top_k_backward", &[dst.dtype], grid(rows), &mut arguments)
         }
+        Routing::Gather { src, indices, dst, cols, k } if is_float(src) && src.dtype == dst.dtype => {
+            let rows = src.len.checked_div(*cols).unwrap_or(0);
+            let arguments = Arguments::new().operand(src).operand(indices).operand(dst);
+            let mut arguments = arguments.count(rows).count(*cols).count(*k);
+            queue.launch("gather", &[dst.dtype], grid(rows), &mut arguments)
+        }
         Routing::GroupRows { groups, sorted, order, rows, count, each } => {
             let arguments = Arguments::new().operand(groups).operand(sorted).operand(order).operand(rows);
             let mut arguments = arguments.count(groups.len).count(*each);

@@ -23,6 +23,8 @@ pub enum Routing {
     TopK { src: Operand, values: Operand, indices: Operand, cols: usize, k: usize },
     /// Rows of `cols` zeros, except `dst[r, indices[r, i]] = grad[r, i]` for the `k` indices of each row.
     TopKBackward { grad: Operand, indices: Operand, dst: Operand, cols: usize, k: usize },
+    /// `dst[r, i] = src[r, indices[r, i]]` for the `k` indices of each row of `cols`.
+    Gather { src: Operand, indices: Operand, dst: Operand, cols: usize, k: usize },
     /// Sorts positions by their group in `groups` (below `count`), and stably within a group: `order` lists the
     /// positions, `sorted` their groups, and `rows[i] = order[i] / each`.
     GroupRows { groups: Operand, sorted: Operand, order: Operand, rows: Operand, count: usize, each: usize },
@@ -46,6 +48,7 @@ impl Family for Routing {
         match self {
             Self::TopK { .. } => "top_k",
             Self::TopKBackward { .. } => "top_k_backward",
+            Self::Gather { .. } => "gather",
             Self::GroupRows { .. } => "group_rows",
             Self::GroupEnds { .. } => "group_ends",
             Self::Invert { .. } => "invert",
@@ -58,6 +61,7 @@ impl Family for Routing {
         match self {
             Self::TopK { src, values, indices, .. } => tell.all([src, values, indices]),
             Self::TopKBackward { grad, indices, dst, .. } => tell.all([grad, indices, dst]),
+            Self::Gather { src, indices, dst, .. } => tell.all([src, indices, dst]),
             Self::GroupRows { groups, sorted, order, rows, .. } => tell.all([groups, sorted, order, rows]),
             Self::GroupEnds { groups, ends } => tell.all([groups, ends]),
             Self::Invert { order, dst } => tell.all([order, dst]),
@@ -77,6 +81,7 @@ impl Family for Routing {
             Self::TopKBackward { grad, indices, dst, .. } => {
                 Work::pass(OpClass::Scatter, &[grad, indices, dst]).launches(2, 1.5)
             }
+            Self::Gather { indices, dst, .. } => Work::pass(OpClass::Scatter, &[dst, indices, dst]),
             // A sort with its passes, and a division.
             Self::GroupRows { groups, order, rows, .. } => {
                 Work::pass(OpClass::Scatter, &[groups, order, order, rows]).launches(9, 3.0)
@@ -103,6 +108,9 @@ impl Family for Routing {
             }
             Self::TopKBackward { grad, indices, dst, cols, k } => {
                 cpu::top_k_backward(on.cores, on.apart(), [grad, indices, dst], [cols, k])
+            }
+            Self::Gather { src, indices, dst, cols, k } => {
+                cpu::gather(on.cores, on.apart(), [src, indices, dst], [cols, k])
             }
             Self::GroupRows { groups, sorted, order, rows, count, each } => {
                 cpu::group_rows(on.cores, on.apart(), groups, [sorted, order, rows], [count, each])

@@ -40,6 +40,16 @@ __device__ void top_k_backward(const T* grad, const i64* indices, T* dst, u64 ro
     }
 }
 
+template <class T>
+__device__ void gather(const T* src, const i64* indices, T* dst, u64 rows, u64 cols, u64 k) {
+    const u64 row = thread_index();
+    if (row >= rows) return;
+    for (u64 i = 0; i < k; i++) {
+        const u64 at = u64(indices[row * k + i]);
+        dst[row * k + i] = at < cols ? src[row * cols + at] : from_f32<T>(0.f);
+    }
+}
+
 #define ROUTING(T)                                                                                                   \
     extern "C" __global__ void top_k_##T(const T* src, T* values, i64* indices, u64 rows, u64 cols, u64 k) {         \
         top_k(src, values, indices, rows, cols, k);                                                                  \
@@ -47,6 +57,9 @@ __device__ void top_k_backward(const T* grad, const i64* indices, T* dst, u64 ro
     extern "C" __global__ void top_k_backward_##T(const T* grad, const i64* indices, T* dst, u64 rows, u64 cols,     \
                                                   u64 k) {                                                           \
         top_k_backward(grad, indices, dst, rows, cols, k);                                                           \
+    }                                                                                                                \
+    extern "C" __global__ void gather_##T(const T* src, const i64* indices, T* dst, u64 rows, u64 cols, u64 k) {      \
+        gather(src, indices, dst, rows, cols, k);                                                                    \
     }
 FOR_FLOATS(ROUTING)
 

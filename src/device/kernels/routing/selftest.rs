@@ -52,6 +52,12 @@ fn choices(session: &mut Session<'_>, [rows, cols, k]: [usize; 3], values: Value
             cols,
             k,
         });
+        let mut case = Case::new("gather", precision, what.clone());
+        let src = case.input("src", dtype, rows * cols, Values::STANDARD);
+        let chosen = (0..rows * k).map(|i| ((i / k + i % k) % cols) as f64).collect();
+        let indices = case.input("indices", DType::I64, rows * k, Values::List(chosen));
+        let dst = case.output("dst", dtype, rows * k, ErrorBound::Exact);
+        session.check(&case, |at| Routing::Gather { src: at[src], indices: at[indices], dst: at[dst], cols, k });
     }
 }
 

@@ -19,9 +19,10 @@ pub struct EagerScores<'a> {
     pub mask: &'a Tensor,
     /// The share of weights that dropout leaves out.
     pub dropout: f64,
-    /// As in GPT-2: keys are used as the projection has them, and the softmax runs in the type of the scores, unless autocast
-    /// runs it in f32.
+    /// The softmax runs in the type of the scores, unless autocast runs it in f32 (GPT-2, Llama 4).
     pub plain: bool,
+    /// Keys are used as the projection has them (GPT-2).
+    pub turned: bool,
 }
 
 impl Context {
@@ -43,7 +44,7 @@ impl Context {
         let k = self.repeat_kv(k, group, "keys of every head")?;
         let v = self.repeat_kv(v, group, "values of every head")?;
         let masked = {
-            let scores = self.eager_scores(q, &k, by.scale, by.plain && group <= 1)?;
+            let scores = self.eager_scores(q, &k, by.scale, by.turned && group <= 1)?;
             let scores = match by.cap {
                 Some(cap) => self.capped(scores, cap)?,
                 None => scores,

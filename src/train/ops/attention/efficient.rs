@@ -128,6 +128,7 @@ fn efficient_workspace(shape: AttentionShape, dtype: DType) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vramlab_device::Earlier;
 
     /// Read from histories of PyTorch 2.11 on an H200: 2 sequences, 3 heads.
     #[test]
@@ -140,7 +141,7 @@ mod tests {
             head_size,
             value_size: head_size,
             causal: true,
-            window: None,
+            earlier: Earlier::All,
             masked: false,
             scale: 1.0,
             dropout: None,

@@ -204,6 +204,7 @@ fn flash_splits(shape: AttentionShape, keys: usize, multiprocessors: usize) -> u
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vramlab_device::Earlier;
 
     /// Read from a history of PyTorch 2.11 on an H200.
     #[test]
@@ -222,7 +223,7 @@ mod tests {
             head_size: 64,
             value_size: 64,
             causal: false,
-            window: None,
+            earlier: Earlier::All,
             masked: false,
             scale: 1.0,
             dropout: None,

@@ -30,6 +30,13 @@ fn of_every_head(shape: AttentionShape, by_head: bool, address: Address, dtype: 
 #[derive(Clone, Debug, Default)]
 pub struct SideBySide(Rc<Cell<bool>>);
 
+impl SideBySide {
+    /// What backward has told.
+    pub(in crate::ops) fn is_told(&self) -> bool {
+        self.0.get()
+    }
+}
+
 impl Context {
     /// Queries (batch, heads, rows, head size) over keys and values with as many heads or fewer, which groups of queries share;
     /// causal. Scores are multiplied by `scale`, or divided by the root of the head size; `dropout` is the share of weights that

@@ -70,7 +70,7 @@ impl Context {
                 causal: true,
                 scale: Some(scale),
                 bias: Some(bias),
-                window: mask.window(),
+                earlier: mask.earlier(),
                 dropout,
                 broadcasts: keys_of == KeysOf::All,
             };

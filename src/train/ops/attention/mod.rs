@@ -31,7 +31,7 @@ use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::{GradientTarget, Tensor};
-use vramlab_device::{AttentionShape, DType, FusedAttention, HeadView, kernels};
+use vramlab_device::{AttentionShape, DType, Earlier, FusedAttention, HeadView, kernels};
 
 /// How the scores are computed from the products of queries and keys.
 struct Scores {
@@ -41,8 +41,8 @@ struct Scores {
     scale: Option<f32>,
     /// A mask (batch, rows, rows) in the type of the scores, added to those of every head.
     bias: Option<Tensor>,
-    /// Which earlier positions the mask lets through, if it has a sliding window.
-    window: Option<usize>,
+    /// Which of those before it the mask lets through.
+    earlier: Earlier,
     /// The share of weights that dropout leaves out.
     dropout: f64,
     /// Products repeat a single head of keys and of values for all heads of queries.
@@ -51,7 +51,7 @@ struct Scores {
 
 impl Scores {
     const fn plain(causal: bool) -> Self {
-        Self { causal, scale: None, bias: None, window: None, dropout: 0.0, broadcasts: false }
+        Self { causal, scale: None, bias: None, earlier: Earlier::All, dropout: 0.0, broadcasts: false }
     }
 }
 
@@ -157,7 +157,7 @@ impl Context {
 
     fn attend(&mut self, backend: Backend, parts: &Heads, scores: Scores) -> OpResult<Tensor> {
         let [batch, heads, rows, head_size] = *parts.q.shape().dims() else { return Ok(parts.q.clone()) };
-        let Scores { causal, scale, bias, window, dropout: share, broadcasts } = scores;
+        let Scores { causal, scale, bias, earlier, dropout: share, broadcasts } = scores;
         #[expect(clippy::cast_precision_loss, reason = "head sizes are small")]
         let scale = scale.unwrap_or(1.0 / (head_size as f32).sqrt());
         let group = parts.group().max(1);
@@ -165,8 +165,19 @@ impl Context {
         // With matrix products, dropout is an op of its own.
         let dropout = if backend == Backend::Math { None } else { self.dropout_mask(share) };
         let value_size = parts.v.shape().last();
-        let shape =
-            AttentionShape { batch, heads, group, rows, head_size, value_size, causal, window, masked, scale, dropout };
+        let shape = AttentionShape {
+            batch,
+            heads,
+            group,
+            rows,
+            head_size,
+            value_size,
+            causal,
+            earlier,
+            masked,
+            scale,
+            dropout,
+        };
         match backend {
             Backend::CuDnn => self.cudnn_attention(parts, shape, bias),
             Backend::Efficient => self.efficient_attention(parts, shape, bias),

@@ -74,6 +74,7 @@ pub const EXPERTS: OwnExperts = OwnExperts {
     shared: None,
     shared_of_layer: false,
     clamped: false,
+    of_all: false,
 };
 
 /// Experts that are weighed by sigmoids, in one group.

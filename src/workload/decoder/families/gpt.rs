@@ -133,7 +133,7 @@ pub(super) static FAMILIES: &[Family] = &[
             packing: LayerFusion::Thirds,
             ungated: true,
             conv1d: true,
-            gpt2_scores: true,
+            narrow_softmax: true,
             norms_made: NormsMade::InTurn,
             kept: LayerLocals::Outputs,
             names: GPT2_NAMES,

@@ -1,14 +1,17 @@
 //! Llama, and those that are Llama but for a property or two.
 
 use super::super::super::llama::NormKind;
-use super::super::family::{EpsKey, Family, OwnDropouts, WindowRule};
+use super::super::family::{EpsKey, Family, HiddenRule, OwnDropouts, OwnExperts, WindowRule};
 use super::super::names::Names;
 use super::super::rotary_scaling::{Llama3Scaling, RotaryScaling};
-use super::super::style::{Biases, HeadNorms, MlpActivation, NormPlaces, Rotation, Style};
-use super::base::{ARCEE_NAMES, LLAMA, NO_BIAS, NO_DROPOUT, NO_PLAN, WITH_NORMS, WITH_TABLE};
+use super::super::style::{Biases, HeadNorms, LayerLocals, MlpActivation, NormPlaces, Rotation, Style};
+use super::base::{ARCEE_NAMES, EXPERTS, LLAMA, NO_BIAS, NO_DROPOUT, NO_PLAN, WITH_NORMS, WITH_TABLE};
 
 /// Hunyuan's names.
 const HUNYUAN_NAMES: Names = Names { head_norms: ["query_layernorm", "key_layernorm"], ..Names::LLAMA };
+
+/// Llama 4's names.
+const LLAMA4_NAMES: Names = Names { mlp_of_layer: "feed_forward", router: "router", ..Names::LLAMA };
 
 /// All of them.
 pub(super) static FAMILIES: &[Family] = &[
@@ -87,6 +90,44 @@ pub(super) static FAMILIES: &[Family] = &[
         ..LLAMA
     },
     Family { style: Style { names: Names::ADAPTED, ..Style::LLAMA }, ..LLAMA },
+    Family {
+        name: "llama4_text",
+        style: Style {
+            norm: NormKind::Brief,
+            heads: HeadNorms::TurnedSquare,
+            rotation: Rotation::Complex,
+            narrow_softmax: true,
+            kept: LayerLocals::AttentionOutput,
+            names: LLAMA4_NAMES,
+            ..Style::LLAMA
+        },
+        vocab: Some(202_048),
+        heads: Some(40),
+        kv_heads: Some(8),
+        head_size: Some(128),
+        hidden: HiddenRule::IntermediateSizeMlp,
+        eps: 1e-5,
+        theta: 500_000.0,
+        asked_norms: HeadNorms::TurnedSquare,
+        windows: WindowRule::ChunksWhereRotated,
+        window: 8192,
+        experts: Some(OwnExperts { count: 16, chosen: 1, router_first: false, of_all: true, ..EXPERTS }),
+        own_keys: &[
+            "attention_chunk_size",
+            "attn_scale",
+            "attn_temperature_tuning",
+            "floor_scale",
+            "interleave_moe_layer_step",
+            "intermediate_size_mlp",
+            "moe_layers",
+            "no_rope_layer_interval",
+            "no_rope_layers",
+            "num_experts_per_tok",
+            "num_local_experts",
+            "use_qk_norm",
+        ],
+        ..LLAMA
+    },
     Family {
         name: "nemotron",
         style: Style {

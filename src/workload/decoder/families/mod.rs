@@ -50,7 +50,7 @@ impl Family {
     /// Every supported `model_type`.
     pub fn known() -> String {
         let all = LINEAGES.into_iter().flatten().map(|family| family.name);
-        let mut known: Vec<_> = all.chain(["gemma3", "mistral3"]).collect();
+        let mut known: Vec<_> = all.chain(["gemma3", "llama4", "mistral3"]).collect();
         known.sort_unstable();
         known.join(", ")
     }

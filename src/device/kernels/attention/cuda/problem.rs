@@ -2,7 +2,7 @@
 
 use crate::cuda::dnn;
 use crate::cuda::queue::Arguments;
-use crate::{AttentionShape, DType, DropoutMask, HeadView};
+use crate::{AttentionShape, DType, DropoutMask, Earlier, HeadView};
 use vramlab_allocator::units::Address;
 
 /// The largest size of a head.
@@ -76,7 +76,11 @@ impl<'a> Problem<'a> {
         fields.extend(sizes.map(|n| n as u64));
         // A window over all positions has no effect.
         let all = self.keys.max(shape.rows);
-        let window = shape.window.filter(|_| shape.causal).map_or(all, |window| window.min(all));
+        let window = match shape.earlier {
+            Earlier::Window(window) if shape.causal => window.min(all),
+            // Chunks are calls of their own.
+            Earlier::All | Earlier::Window(_) | Earlier::Chunk(_) => all,
+        };
         fields.extend([u64::from(shape.causal), window as u64, u64::from(self.aligned(n)), sums, stride as u64]);
         let kept = |mask: DropoutMask| u64::from(mask.factor().to_bits());
         fields.extend(shape.dropout.map_or([0; 3], |mask| [mask.seed(), mask.threshold(), kept(mask)]));
