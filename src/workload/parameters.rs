@@ -169,6 +169,14 @@ impl Parameters {
         self.make(cx, name, shape, self.spread.init(shape))
     }
 
+    /// The same in f32, whatever the type of the others.
+    pub fn weight_in_f32(&mut self, cx: &Context, name: &str, dims: &[usize; 2]) -> OpResult<Tensor> {
+        let dtype = std::mem::replace(&mut self.dtype, DType::F32);
+        let made = self.weight(cx, name, dims);
+        self.dtype = dtype;
+        made
+    }
+
     /// The same in a reserved place.
     pub fn weight_in<const RANK: usize>(
         &mut self,

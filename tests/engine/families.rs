@@ -248,6 +248,15 @@ fn a_key_of_another_family_is_named() {
             "mlp_layer_types asks for something that qwen3_moe does",
         ),
         ("dots1-mini", "kv_lora_rank", json!(32), "kv_lora_rank asks for something that dots1 does not have"),
+        (
+            "ernie45moe-mini",
+            "moe_num_shared_experts",
+            json!(0),
+            "moe_num_shared_experts is 0, which is not there; use 1",
+        ),
+        ("ernie45moe-mini", "moe_k", json!(9), "num_experts_per_tok is 9 of 8 experts; use 8 at most"),
+        ("ernie45moe-mini", "use_bias", json!(true), "use_bias asks for something that ernie4_5_moe does not have"),
+        ("ernie45-mini", "moe_k", json!(2), "moe_k asks for something that ernie4_5 does not have"),
         ("llama4-mini", "layer_types", json!(["sliding_attention"]), "there are full_attention and chunked_attention"),
         ("llama4-mini", "num_experts_per_tok", json!(5), "num_experts_per_tok is 5 of 4 experts; use 4 at most"),
         ("llama4-mini", "output_router_logits", json!(true), "output_router_logits asks for something that is not"),
@@ -439,6 +448,8 @@ fn adapters_beside_experts_are_refused() {
     assert_eq!(build("granitemoeshared-mini", all), Ok(()));
     assert_eq!(build("granitemoeshared-mini", some([Target::Query, Target::Down])), Err(words.to_owned()));
     assert_eq!(build("qwen2moe-mini", all), Ok(()));
+    assert_eq!(build("ernie45moe-mini", all), Err(words.to_owned()));
+    assert_eq!(build("ernie45moe-mini", some([Target::Query, Target::Output])), Ok(()));
     // Its router is a linear layer with two results.
     let error = build("llama4-mini", all).unwrap_err();
     assert!(

@@ -529,6 +529,29 @@ fn experts_of_all_rows_have_the_gradients_of_their_formula() {
     }
 }
 
+/// Two of four experts for each row, whose weights are divided by their sum, or by something larger.
+#[test]
+fn weights_divided_by_their_sum_have_the_gradients_of_their_formula() {
+    for least in [1e-12, 0.75] {
+        let program = move |cx: &mut Context, p: &[Tensor]| {
+            let larger = cx.scale(&p[0], 2.0, "larger rows")?;
+            let logits = cx.linear(&larger, &p[1], None)?;
+            let routes = cx.routes_by_corrected_softmax(logits, (2, least), DType::F64)?;
+            cx.experts(&p[0], &routes, [&p[2], &p[3]], false)
+        };
+        let shapes: [&[usize]; 4] = [&[6, 4], &[4, 4], &[4, 6, 4], &[4, 4, 3]];
+        check(&shapes, &program);
+    }
+    let mut cx = context();
+    let logits = tensor(&cx, &[1, 4], DType::F64, &[2.0_f64.ln(), 0.0, 0.0, 4.0_f64.ln()]);
+    for (least, theirs) in [(1e-12, [2.0 / 3.0, 1.0 / 3.0]), (0.9, [0.5 / 0.9, 0.25 / 0.9])] {
+        let routes = cx.routes_by_corrected_softmax(logits.clone(), (2, least), DType::F64).unwrap();
+        for (ours, theirs) in decode(&cx, routes.shares()).iter().zip(theirs) {
+            assert!((ours - theirs).abs() < 1e-6, "{ours} for {theirs}");
+        }
+    }
+}
+
 /// Two of three experts for each row, some of whose gates are clamped.
 #[test]
 fn clamped_experts_have_the_gradients_of_their_formula() {

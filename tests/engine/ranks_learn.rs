@@ -108,6 +108,17 @@ fn weights_in_4_bits_are_sharded_in_the_type_of_the_others() {
     );
 }
 
+/// Gradients of a unit are reduced in one type.
+#[test]
+fn routers_in_f32_are_not_sharded_beside_weights_in_16_bits() {
+    for way in [Parallelism::Fsdp, Parallelism::Zero2] {
+        assert_eq!(
+            refused("ernie45moe-mini.bf16w", way, 2, Config::new(4)),
+            "gradients of weights in bfloat16 are not sharded beside those of routers in float32; use --weights fp32 or ddp"
+        );
+    }
+}
+
 /// Six losses of a whole decoder on the processor.
 fn losses_alone(name: &str, config: Config) -> Vec<f32> {
     let device = CpuDevice::open(CpuOptions { memory: Some(Bytes::gib(1)), threads: Some(1) }).unwrap();

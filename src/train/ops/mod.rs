@@ -15,6 +15,7 @@ mod clamp;
 mod clamped_experts;
 mod classifier;
 mod convolution;
+mod corrected_router;
 mod dense_experts;
 mod dora;
 mod dropout;

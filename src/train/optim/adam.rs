@@ -11,7 +11,7 @@ use vramlab_allocator::units::StreamId;
 use vramlab_device::{DType, ParameterUpdate, kernels};
 use vramlab_model::Category;
 
-use super::rule::{ParameterGradient, StepRule, temporaries};
+use super::rule::{ParameterGradient, StepRule, by_type, temporaries};
 use super::state::State;
 
 struct Moments {
@@ -60,15 +60,21 @@ impl Adam {
         let copies = !self.decoupled && rule.weight_decay != 0.0;
         match rule.form {
             OptimizerForm::Foreach => {
-                if copies {
-                    drop(temporaries(cx, parameters, "gradient with weight decay")?);
+                // A variable of PyTorch's loop over types: it lives until the next type's replaces it.
+                let mut roots = None;
+                for parameters in by_type(parameters) {
+                    if copies {
+                        drop(temporaries(cx, &parameters, "gradient with weight decay")?);
+                    }
+                    let own = temporaries(cx, &parameters, "square root of exp_avg_sq")?;
+                    drop(roots.replace(own));
+                    self.update(cx, hyper, rule, &parameters)?;
                 }
-                let roots = temporaries(cx, parameters, "square root of exp_avg_sq")?;
-                self.update(cx, hyper, rule, parameters)?;
-                drop(roots);
                 Ok(())
             }
-            OptimizerForm::Fused => self.update(cx, hyper, rule, parameters),
+            OptimizerForm::Fused => {
+                by_type(parameters).iter().try_for_each(|parameters| self.update(cx, hyper, rule, parameters))
+            }
             OptimizerForm::Loop => {
                 // A variable of PyTorch's loop: it lives until the next parameter's replaces it.
                 let mut denominator = None;

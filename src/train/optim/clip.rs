@@ -1,10 +1,10 @@
 //! Clips gradients by the norm of all of them together: `torch.nn.utils.clip_grad_norm_`, in its form for lists of tensors. If
 //! each rank has only some of them, the norm is over all ranks.
 
-use super::rule::{ParameterGradient, with_gradients};
+use super::rule::{ParameterGradient, by_type, with_gradients};
 use crate::communicator::GradientGroup;
 use crate::context::Context;
-use crate::error::OpResult;
+use crate::error::{OpResult, TrainError};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 use vramlab_device::{DType, NORM_RUN, Operand, kernels};
@@ -25,6 +25,10 @@ pub(crate) fn clip_gradients(
         cx.launch(kernels::Elementwise::Fill { dst: none.operand(), value: 0.0 })?;
         communicator.all_reduce(cx.memory(), &none)?;
         return communicator.join(cx.memory());
+    }
+    if by_type(&trained).len() > 1 {
+        let text = "gradients of weights in several types are not clipped here; leave --clip out".to_owned();
+        return Err(TrainError::Workload(text).into());
     }
     cx.op("clip_grad_norm", |cx| {
         let factor = clip_factor(cx, &trained, &gradients, most, shared)?;

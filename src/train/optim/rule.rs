@@ -40,6 +40,20 @@ pub(super) struct ParameterGradient {
     pub gradient: Tensor,
 }
 
+/// The parameters of each type, as PyTorch's foreach and fused forms group them: the type that comes up last goes first.
+pub(super) fn by_type(parameters: &[ParameterGradient]) -> Vec<Vec<ParameterGradient>> {
+    let mut groups: Vec<Vec<ParameterGradient>> = Vec::new();
+    for parameter in parameters {
+        let dtype = parameter.data.dtype();
+        match groups.iter_mut().find(|group| group.first().is_some_and(|first| first.data.dtype() == dtype)) {
+            Some(group) => group.push(parameter.clone()),
+            None => groups.push(vec![parameter.clone()]),
+        }
+    }
+    groups.reverse();
+    groups
+}
+
 impl ParameterGradient {
     /// The tensors for a kernel, with the state that the optimizer has.
     pub fn update(&self, first: Option<&State>, second: Option<&State>) -> ParameterUpdate {

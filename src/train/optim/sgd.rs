@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::error::OpResult;
 use vramlab_device::kernels;
 
-use super::rule::{ParameterGradient, StepRule, temporaries};
+use super::rule::{ParameterGradient, StepRule, by_type, temporaries};
 use super::state::State;
 
 /// State of SGD: with momentum, one buffer per parameter.
@@ -37,13 +37,17 @@ impl Sgd {
         let decays = rule.weight_decay != 0.0;
         match rule.form {
             OptimizerForm::Foreach => {
-                let decayed =
-                    if decays { Some(temporaries(cx, parameters, "gradient with weight decay")?) } else { None };
-                self.update(cx, momentum, rule, parameters)?;
-                drop(decayed);
+                for parameters in by_type(parameters) {
+                    let decayed =
+                        if decays { Some(temporaries(cx, &parameters, "gradient with weight decay")?) } else { None };
+                    self.update(cx, momentum, rule, &parameters)?;
+                    drop(decayed);
+                }
                 Ok(())
             }
-            OptimizerForm::Fused => self.update(cx, momentum, rule, parameters),
+            OptimizerForm::Fused => {
+                by_type(parameters).iter().try_for_each(|parameters| self.update(cx, momentum, rule, parameters))
+            }
             OptimizerForm::Loop => parameters.iter().try_for_each(|parameter| {
                 let decayed = if decays { Some(parameter.temporary(cx, "gradient with weight decay")?) } else { None };
                 self.update(cx, momentum, rule, std::slice::from_ref(parameter))?;

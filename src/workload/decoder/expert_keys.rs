@@ -38,6 +38,14 @@ pub(super) struct ExpertKeys {
     /// The layers with experts, or of how many layers the last has them (Llama 4).
     moe_layers: Option<Vec<usize>>,
     interleave_moe_layer_step: Option<usize>,
+    /// ERNIE 4.5's keys for the same, for the layers with experts and for the least sum of weights.
+    moe_num_experts: Option<Extent>,
+    moe_k: Option<Extent>,
+    moe_num_shared_experts: Option<usize>,
+    moe_layer_start_index: Option<usize>,
+    moe_layer_end_index: Option<i64>,
+    moe_layer_interval: Option<usize>,
+    moe_norm_min: Option<f64>,
     /// How experts are chosen (DeepSeek-V2); other families have this key but don't read it.
     topk_method: Option<String>,
 }
@@ -53,7 +61,7 @@ fn has_experts(kind: &str) -> Result<bool, String> {
 
 impl ExpertKeys {
     /// The keys that are given and that other families don't have.
-    pub fn asked(&self) -> [(&'static str, bool); 17] {
+    pub fn asked(&self) -> [(&'static str, bool); 24] {
         [
             ("num_experts", self.num_experts.is_some()),
             ("num_local_experts", self.num_local_experts.is_some()),
@@ -71,6 +79,13 @@ impl ExpertKeys {
             ("routed_scaling_factor", self.routed_scaling_factor.is_some()),
             ("first_k_dense_replace", self.first_k_dense_replace.is_some()),
             ("moe_layers", self.moe_layers.is_some()),
+            ("moe_num_experts", self.moe_num_experts.is_some()),
+            ("moe_k", self.moe_k.is_some()),
+            ("moe_num_shared_experts", self.moe_num_shared_experts.is_some()),
+            ("moe_layer_start_index", self.moe_layer_start_index.is_some()),
+            ("moe_layer_end_index", self.moe_layer_end_index.is_some()),
+            ("moe_layer_interval", self.moe_layer_interval.is_some()),
+            ("moe_norm_min", self.moe_norm_min.is_some()),
             ("interleave_moe_layer_step", self.interleave_moe_layer_step.is_some()),
         ]
     }
@@ -94,9 +109,10 @@ impl ExpertKeys {
             given => Ok(given.flatten().map(Extent::get)),
         };
         let local = some("num_local_experts", self.num_local_experts)?;
-        let routed = self.num_experts.or(self.n_routed_experts).map(Extent::get);
+        let routed = self.num_experts.or(self.n_routed_experts).or(self.moe_num_experts).map(Extent::get);
         let count = routed.or(local).unwrap_or(own.count);
-        let chosen = some("num_experts_per_tok", self.num_experts_per_tok)?.unwrap_or(own.chosen);
+        let chosen = some("num_experts_per_tok", self.num_experts_per_tok)?;
+        let chosen = chosen.or(self.moe_k.map(Extent::get)).unwrap_or(own.chosen);
         if chosen > count {
             return Err(format!("num_experts_per_tok is {chosen} of {count} experts; use {count} at most"));
         }
@@ -109,10 +125,15 @@ impl ExpertKeys {
         let normalises =
             own.normalises || self.norm_topk_prob.unwrap_or(own.norm_topk_prob) && (sigmoid || in_groups.is_none());
         let first = self.first_k_dense_replace.filter(|_| family.own_keys.contains(&"first_k_dense_replace"));
-        let first = first.unwrap_or(own.dense);
+        let first = self.moe_layer_start_index.or(first).unwrap_or(own.dense);
+        // A negative number is no end.
+        let end = self.moe_layer_end_index.and_then(|end| usize::try_from(end).ok()).unwrap_or(usize::MAX);
         let dense = self.mlp_only_layers.as_deref().unwrap_or_default();
-        let step = self.decoder_sparse_step.or(self.interleave_moe_layer_step).unwrap_or(1).max(1);
-        let sparse = |layer: usize| layer >= first && !dense.contains(&layer) && (layer + 1).is_multiple_of(step);
+        let step = self.decoder_sparse_step.or(self.interleave_moe_layer_step).or(self.moe_layer_interval);
+        let step = step.unwrap_or(1).max(1);
+        let sparse = |layer: usize| {
+            (first..=end).contains(&layer) && !dense.contains(&layer) && (layer + 1).is_multiple_of(step)
+        };
         let listed: Vec<_> = match (&self.mlp_layer_types, &self.moe_layers) {
             (Some(types), _) => types.iter().map(|kind| has_experts(kind)).collect::<Result<_, _>>()?,
             (None, Some(listed)) => (0..layers).map(|layer| listed.contains(&layer)).collect(),
@@ -128,6 +149,7 @@ impl ExpertKeys {
             narrow_correction,
             shared_of_layer,
             of_all,
+            least_sum,
             ..
         } = own;
         let rule = RouterRule { chosen, normalises, narrows, widens, of_chosen };
@@ -135,6 +157,13 @@ impl ExpertKeys {
             Some(_) => Some(self.n_shared_experts.map_or(own.shared.unwrap_or(1), Extent::get) * hidden),
             None if shared_of_layer => of_layer,
             None if of_all => Some(hidden),
+            None if least_sum.is_some() => {
+                let count = self.moe_num_shared_experts.or(own.shared).unwrap_or(2);
+                if count == 0 {
+                    return Err("moe_num_shared_experts is 0, which is not there; use 1 at least".to_owned());
+                }
+                Some(count * hidden)
+            }
             None => own.shared.map(|own| self.shared_expert_intermediate_size.map_or(own, Extent::get)),
         };
         Ok(Some(ExpertSizes {
@@ -148,6 +177,7 @@ impl ExpertKeys {
             shared_of_layer,
             clamped,
             of_all,
+            least_sum: least_sum.map(|own| self.moe_norm_min.unwrap_or(own)),
             layers,
         }))
     }

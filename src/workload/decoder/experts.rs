@@ -30,6 +30,8 @@ pub(super) struct SparseMlp {
     shared: Option<SharedExpert>,
     /// Every expert sees every position.
     of_all: bool,
+    /// The least sum of the chosen weights of a router in f32.
+    least_sum: Option<f64>,
 }
 
 /// An expert that sees every position, and the share of its output that each position gets.
@@ -49,10 +51,18 @@ impl SparseMlp {
     ) -> OpResult<Self> {
         let ExpertSizes { count, hidden, rule, router_first, in_groups, narrow_correction, shared, clamped, .. } =
             sizes;
-        let (shared_of_layer, of_all) = (sizes.shared_of_layer, sizes.of_all);
+        let (shared_of_layer, of_all, least_sum) = (sizes.shared_of_layer, sizes.of_all, sizes.least_sum);
         let make = if clamped { Linear::make } else { Linear::plain };
-        let router =
-            |cx: &mut Context, all: &mut Parameters| make(cx, all, &format!("{name}.{router}"), [width, count]);
+        let router = |cx: &mut Context, all: &mut Parameters| {
+            let of_router = format!("{name}.{router}");
+            if least_sum.is_none() {
+                return make(cx, all, &of_router, [width, count]);
+            }
+            let weight = all.weight_in_f32(cx, &format!("{of_router}.weight"), &[count, width])?;
+            let correction = format!("{of_router}.moe_statics.e_score_correction_bias");
+            cx.buffer(&correction, Shape::new(&[1, count]), DType::F32, 0.0)?;
+            Ok(Linear::tied(cx, &of_router, weight))
+        };
         let first = router_first.then(|| router(cx, all)).transpose()?;
         let (of, sizes) = (format!("{name}.experts"), [count, hidden, width]);
         let (weights, biases) = if clamped {
@@ -76,6 +86,7 @@ impl SparseMlp {
         };
         let in_groups = in_groups.map(|rule| OpResult::Ok((rule, correction(cx, rule)?))).transpose()?;
         let (gated, word) = match in_groups.is_none() {
+            true if least_sum.is_some() => (false, "shared_experts"),
             true => (!of_all, "shared_expert"),
             false => (false, "shared_experts"),
         };
@@ -86,7 +97,7 @@ impl SparseMlp {
         let shared = shared.transpose()?;
         let (scope, experts) = (cx.memory().name(name), cx.memory().name(&format!("{name}.experts")));
         let parts = all.splits_experts();
-        Ok(Self { scope, experts, router, weights, biases, parts, rule, in_groups, shared, of_all })
+        Ok(Self { scope, experts, router, weights, biases, parts, rule, in_groups, shared, of_all, least_sum })
     }
 
     /// Puts adapters on its linear layers; routed experts have none.
@@ -179,6 +190,21 @@ impl SparseMlp {
         }
         if let (true, Some(shared)) = (self.of_all, &self.shared) {
             return self.through_all(cx, input, shared);
+        }
+        if let (Some(least), Some(shared)) = (self.least_sum, &self.shared) {
+            let rows = cx.as_matrix(input);
+            let made = shared.mlp.forward(cx, &rows)?;
+            let routes = cx.without_autocast(|cx| {
+                let logits = self.router.forward_in_f32(cx, &rows)?;
+                let rule = (self.rule.chosen, least);
+                cx.within(self.scope, |cx| cx.routes_by_corrected_softmax(logits, rule, rows.dtype()))
+            })?;
+            let others = self.by_experts(cx, &rows, &routes)?;
+            let output = cx.within(self.scope, |cx| cx.add(&others, &made))?;
+            drop((others, made, routes));
+            let output = cx.rows_as(&output, input);
+            cx.put_out(self.scope, &output);
+            return Ok((output, None));
         }
         let Some(shared) = &self.shared else {
             let (output, _routes) = self.routed(cx, input)?;

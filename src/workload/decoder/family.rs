@@ -155,6 +155,8 @@ pub(super) struct OwnExperts {
     pub clamped: bool,
     /// Every expert sees every position, scaled by its share.
     pub of_all: bool,
+    /// The router is in f32, and chosen weights are divided by their sum, or by this where that is less.
+    pub least_sum: Option<f64>,
 }
 
 /// How a family tells which layers have a sliding window.

@@ -40,6 +40,7 @@ mod windows;
 
 use std::rc::Rc;
 
+use vramlab_device::DType;
 use vramlab_train::{
     Batch, BatchLayout, BatchSource, Context, Layouts, OpResult, Task, TrainError, UnevenSplit, Workload, World,
 };
@@ -125,8 +126,12 @@ impl Decoder {
             };
             return refused(format!("peft has no default targets for this family; name some of {some}"));
         }
-        let beside =
-            |experts: ExpertSizes| experts.shared.is_none() || experts.in_groups.is_some() || experts.shared_of_layer;
+        let beside = |experts: ExpertSizes| {
+            experts.shared.is_none()
+                || experts.in_groups.is_some()
+                || experts.shared_of_layer
+                || experts.least_sum.is_some()
+        };
         if sizes.experts.is_some_and(beside) && sizes.lora.is_some_and(reaches) {
             return refused(
                 "adapters beside experts are not there; name some of attention's layers as targets, such as q_proj and o_proj"
@@ -168,7 +173,10 @@ impl Decoder {
                 "transformers splits no layers of this family, whose tp_plan names none; use ddp or fsdp".to_owned(),
             );
         }
-        let shared = self.sizes.experts.is_some_and(|experts| experts.in_groups.is_some() || experts.of_all);
+        let shared = self
+            .sizes
+            .experts
+            .is_some_and(|experts| experts.in_groups.is_some() || experts.of_all || experts.least_sum.is_some());
         if !norms || !table || shared {
             return refused("tp does not split what this family has beside Llama's layers; use ddp or fsdp".to_owned());
         }
@@ -211,6 +219,15 @@ impl Workload for Decoder {
             let (is, needed) = (storage.label(), weights.label());
             let text = format!(
                 "weights in 4 bits are sharded as what the others are, and bnb_4bit_quant_storage is {is} here; make it {needed}"
+            );
+            return Err(TrainError::Workload(text).into());
+        }
+        // fully_shard reduces the gradients of a unit in one type.
+        let router_in_f32 = self.sizes.experts.is_some_and(|experts| experts.least_sum.is_some());
+        if cx.shards_parameters() && router_in_f32 && weights != DType::F32 && lora.is_none() {
+            let given = weights.label();
+            let text = format!(
+                "gradients of weights in {given} are not sharded beside those of routers in float32; use --weights fp32 or ddp"
             );
             return Err(TrainError::Workload(text).into());
         }

@@ -33,6 +33,9 @@ pub struct ExpertSizes {
     pub clamped: bool,
     /// Every expert sees every position, scaled by its share, which is zero for most (Llama 4). Nothing scales the shared expert.
     pub of_all: bool,
+    /// The router is in f32 and chooses by weights plus a correction; the chosen ones are divided by their sum, or by this where
+    /// that is less (ERNIE 4.5). Nothing scales the shared expert, which runs first.
+    pub least_sum: Option<f64>,
     /// The layers with experts.
     pub layers: LayerPattern,
 }

@@ -75,6 +75,7 @@ pub const EXPERTS: OwnExperts = OwnExperts {
     shared_of_layer: false,
     clamped: false,
     of_all: false,
+    least_sum: None,
 };
 
 /// Experts that are weighed by sigmoids, in one group.

@@ -51,6 +51,41 @@ pub(super) static FAMILIES: &[Family] = &[
         ..LLAMA
     },
     Family {
+        name: "ernie4_5_moe",
+        attention_bias: NO_BIAS,
+        style: Style { rotation: Rotation::WideNeighbours, plan: WITH_TABLE, ..Style::LLAMA },
+        vocab: Some(103_424),
+        heads: Some(20),
+        kv_heads: Some(4),
+        tied: true,
+        eps: 1e-5,
+        theta: 500_000.0,
+        padding: Some(0),
+        lacks: &["attention_dropout"],
+        experts: Some(OwnExperts {
+            count: 64,
+            chosen: 6,
+            hidden: Some(1536),
+            router_first: true,
+            dense: 1,
+            least_sum: Some(1e-12),
+            ..EXPERTS
+        }),
+        own_keys: &[
+            "moe_intermediate_size",
+            "moe_k",
+            "moe_layer_end_index",
+            "moe_layer_interval",
+            "moe_layer_start_index",
+            "moe_norm_min",
+            "moe_num_experts",
+            "moe_num_shared_experts",
+            "num_experts",
+            "num_experts_per_tok",
+        ],
+        ..LLAMA
+    },
+    Family {
         name: "exaone4",
         style: Style { places: NormPlaces::Behind, heads: HeadNorms::Each, plan: WITH_NORMS, ..Style::LLAMA },
         attention_bias: NO_BIAS,
