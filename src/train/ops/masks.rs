@@ -10,6 +10,7 @@ use crate::shape::Shape;
 use crate::tensor::Tensor;
 use vramlab_device::{DType, Earlier};
 
+use super::embedding::{SCAN_TILE, scan_storage};
 use super::reduce::{Scratch, sum_scratch};
 
 /// Which positions see which others.
@@ -134,12 +135,29 @@ impl Context {
         })
     }
 
-    /// Looks for where the tokens of each sample begin, for masks of chunks: at the first position, without padding.
+    /// Looks for where the tokens of each sample begin, for masks of chunks: behind the positions before which a boolean `mask`
+    /// (samples, rows) counts no token, or at the first position without one.
     ///
     /// # Errors
     /// Out of memory.
-    pub fn begins_of_tokens(&self, samples: usize) -> OpResult<Tensor> {
-        self.temporary(Shape::new(&[samples]), DType::I64, "where tokens begin")
+    pub fn begins_of_tokens(&mut self, samples: usize, mask: Option<&Tensor>) -> OpResult<Tensor> {
+        self.op("mask", |cx| {
+            let begins = |cx: &Self| cx.temporary(Shape::new(&[samples]), DType::I64, "where tokens begin");
+            let Some(mask) = mask else { return begins(cx) };
+            let counted = cx.temporary(mask.shape(), DType::I64, "tokens so far")?;
+            drop(cx.temporary(mask.shape(), DType::I64, "tokens as numbers")?);
+            // CUB sums one row, a kernel of PyTorch's several.
+            if samples == 1 {
+                drop(cx.scratch(scan_storage(mask.numel().div_ceil(SCAN_TILE)), "scan storage")?);
+            }
+            let none = cx.temporary(mask.shape(), DType::U8, "no tokens")?;
+            let before = cx.temporary(mask.shape(), DType::U8, "positions before tokens")?;
+            drop((counted, none));
+            let begins = begins(cx)?;
+            drop(cx.temporary(mask.shape(), DType::I64, "those as numbers")?);
+            drop(before);
+            Ok(begins)
+        })
     }
 
     /// The blocks of a boolean mask, (rows, rows), or (batch, rows, rows) with padding. It is never read.
@@ -193,7 +211,10 @@ impl Context {
             }
         };
         if let Some(outer) = outer {
-            let both = square("all of them")?;
+            let both = match earlier {
+                Earlier::Chunk(_) => self.temporary(Shape::new(&[batch, rows, rows]), DType::U8, "all of them")?,
+                Earlier::All | Earlier::Window(_) => square("all of them")?,
+            };
             drop((seen, outer));
             let padded = {
                 let each = |what| list(batch * rows, what);

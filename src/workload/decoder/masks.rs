@@ -1,7 +1,7 @@
 //! The masks that a decoder's layers get, and what a forward pass gets besides the tokens.
 
 use vramlab_device::{DType, Earlier};
-use vramlab_train::{Batch, Context, MaskShape, OpResult, Tensor, TrainError};
+use vramlab_train::{Batch, Context, MaskShape, OpResult, Tensor};
 
 use super::attention_inputs::Mask;
 use super::sizes::{DecoderSizes, SlidingWindows};
@@ -84,11 +84,7 @@ impl MaskMaker {
                 cx.find_sequences([batch, rows])?;
             }
             let chunked = matches!(earlier, Earlier::Chunk(_));
-            if chunked && mask.is_some() {
-                let text = "chunks of attention are not there with an attention mask; leave that out".to_owned();
-                return Err(TrainError::Workload(text).into());
-            }
-            let _begins = chunked.then(|| cx.begins_of_tokens(batch)).transpose()?;
+            let _begins = chunked.then(|| cx.begins_of_tokens(batch, with_token.as_ref())).transpose()?;
             let shape = MaskShape { batch, rows, earlier, padding: mask.is_some() };
             if self.is_eager(cx) {
                 masks.push((earlier, Mask::Added(cx.attention_mask(shape, dtype)?)));
