@@ -68,7 +68,7 @@ pub(super) struct Edge {
 }
 
 /// One of the two sides of a part.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Below,
     Above,

@@ -25,7 +25,7 @@ const LONG: usize = 8;
 const LEFT: usize = 3;
 
 /// One column: parts from the bottom up, each with its height in bytes.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stack(Vec<(Bytes, Ink)>);
 
 impl Stack {
@@ -200,6 +200,7 @@ fn leave_out(edges: &mut Vec<Edge>, column: usize, faint: &Faint) {
 }
 
 /// Columns side by side, as the cells of a plot.
+#[derive(Debug)]
 pub struct Areas {
     /// The cells of each column, from the bottom up.
     columns: Vec<Vec<StackCell>>,
