@@ -4,7 +4,7 @@ use super::source::SegmentSource;
 use crate::block::{Block, BlockId};
 use crate::caching::CachingAllocator;
 use crate::free_set::FreeKey;
-use crate::pool::{Candidate, Pool};
+use crate::pool::Pool;
 use crate::range::Range;
 use crate::request::Request;
 use crate::rounding;
@@ -15,11 +15,11 @@ use crate::units::{Address, Bytes};
 impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     /// Among the free expandable blocks from `first` on, prefers a block with less room to grow: a hole between blocks
     /// rather than the growing end of a range. Stops at the first block that is no better than the one before.
-    pub(super) fn prefer_hole(&self, pool: &Pool, first: Candidate) -> Candidate {
+    pub(super) fn prefer_hole(&self, pool: &Pool, first: BlockId) -> BlockId {
         let mut best = first;
-        while self.blocks[best.id].is_expandable() {
-            match pool.next_after(best) {
-                Some(other) if self.reach(other.id) < self.reach(best.id) => best = other,
+        while self.blocks[best].is_expandable() {
+            match pool.next_after(&self.blocks[best]) {
+                Some(other) if self.reach(other) < self.reach(best) => best = other,
                 _ => break,
             }
         }
@@ -34,10 +34,10 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     }
 
     /// The first block behind `first` that is not expandable, for when expandable segments have been switched off meanwhile.
-    pub(super) fn skip_expandable(&self, pool: &Pool, first: Candidate) -> Option<Candidate> {
+    pub(super) fn skip_expandable(&self, pool: &Pool, first: BlockId) -> Option<BlockId> {
         let mut found = first;
-        while self.blocks[found.id].is_expandable() {
-            found = pool.next_after(found)?;
+        while self.blocks[found].is_expandable() {
+            found = pool.next_after(&self.blocks[found])?;
         }
         Some(found)
     }

@@ -89,9 +89,8 @@ impl FreeSet {
 
     /// The first block of the same stream at or behind `key`.
     #[inline]
-    pub fn first_from(&self, key: &FreeKey) -> Option<(FreeKey, BlockId)> {
-        let (Place { size, tie }, id) = self.of(key.stream)?.first_from(key.place())?;
-        Some((FreeKey { size, tie, ..*key }, id))
+    pub fn first_from(&self, key: &FreeKey) -> Option<BlockId> {
+        self.of(key.stream)?.first_from(key.place())
     }
 
     #[inline]
@@ -124,8 +123,7 @@ impl FreeSet {
     }
 
     pub fn get(&self, key: &FreeKey) -> Option<BlockId> {
-        let (found, id) = self.first_from(key)?;
-        (found == *key).then_some(id)
+        self.of(key.stream)?.get(key.place())
     }
 
     /// All entries in order.
@@ -200,14 +198,14 @@ const FEW_OF_STREAM: usize = 24;
 
 impl SizeIndex {
     #[inline]
-    fn first_from(&self, place: Place) -> Option<(Place, BlockId)> {
+    fn first_from(&self, place: Place) -> Option<BlockId> {
         match self.groups.is_empty() {
             true => self.few.first_from(place),
             false => self.first_of_classes(place),
         }
     }
 
-    fn first_of_classes(&self, place: Place) -> Option<(Place, BlockId)> {
+    fn first_of_classes(&self, place: Place) -> Option<BlockId> {
         let SizeClass { group, class } = SizeClass::of(place.size);
         if let Some(Some(table)) = self.tables.get(group) {
             if table.classes.has(class)
@@ -221,6 +219,14 @@ impl SizeIndex {
         }
         let table = self.tables.get(self.groups.first_behind(group)?)?.as_ref()?;
         table.blocks[table.classes.first()?].first()
+    }
+
+    fn get(&self, place: Place) -> Option<BlockId> {
+        if self.groups.is_empty() {
+            return self.few.get(place);
+        }
+        let SizeClass { group, class } = SizeClass::of(place.size);
+        self.tables.get(group)?.as_ref()?.blocks[class].get(place)
     }
 
     #[inline]
@@ -292,16 +298,17 @@ impl SizeIndex {
 
 impl ClassBlocks {
     #[inline]
-    fn first_from(&self, place: Place) -> Option<(Place, BlockId)> {
-        self.few.first_from(place).or_else(|| {
-            let (place, id) = self.many.as_ref()?.range(place..).next()?;
-            Some((*place, *id))
-        })
+    fn first_from(&self, place: Place) -> Option<BlockId> {
+        self.few.first_from(place).or_else(|| Some(*self.many.as_ref()?.range(place..).next()?.1))
     }
 
     #[inline]
-    fn first(&self) -> Option<(Place, BlockId)> {
-        self.few.0.last().copied()
+    fn first(&self) -> Option<BlockId> {
+        self.few.0.last().map(|(_, id)| *id)
+    }
+
+    fn get(&self, place: Place) -> Option<BlockId> {
+        self.few.get(place).or_else(|| self.many.as_ref()?.get(&place).copied())
     }
 
     #[inline]
@@ -357,8 +364,12 @@ impl FewBlocks {
     }
 
     #[inline]
-    fn first_from(&self, place: Place) -> Option<(Place, BlockId)> {
-        self.0.iter().rfind(|(there, _)| !there.is_before(place)).copied()
+    fn first_from(&self, place: Place) -> Option<BlockId> {
+        self.0.iter().rfind(|(there, _)| !there.is_before(place)).map(|(_, id)| *id)
+    }
+
+    fn get(&self, place: Place) -> Option<BlockId> {
+        self.position(place).map(|at| self.0[at].1)
     }
 
     #[inline]
@@ -408,23 +419,27 @@ impl FewBlocks {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::btree_map::Entry;
+
     use super::*;
     use crate::block::{Blocks, PoolKind};
     use crate::units::Address;
     use crate::version::TorchVersion;
 
-    fn id() -> BlockId {
+    /// A name for each entry, so that an entry is known by it.
+    fn ids() -> impl FnMut() -> BlockId {
         let block = Block::new(Address(0), Bytes(512), StreamId(0), PoolKind::Small, None);
-        Blocks::new(TorchVersion::V2_11).insert(block)
+        let mut blocks = Blocks::new(TorchVersion::V2_11);
+        move || blocks.insert(block)
     }
 
     /// Tests few sizes with many ties, and sizes of every magnitude with few ties.
     #[test]
     fn entries_stay_in_order_through_many_insertions_and_removals() {
-        let id = id();
+        let mut id = ids();
         for spread in [0, 50] {
             let mut set = FreeSet::default();
-            let mut model = std::collections::BTreeSet::new();
+            let mut model = std::collections::BTreeMap::new();
             let mut state = 1_u64;
             for step in 0..20_000_u64 {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -434,35 +449,35 @@ mod tests {
                 let key = FreeKey { stream: StreamId(n % 3), size, tie: Tie(n / 150 % 4000) };
                 // Grows to some thousand entries, then shrinks to nothing.
                 if (n / 6000) % 4 < if step < 10_000 { 3 } else { 1 } {
-                    if model.insert(key) {
-                        set.insert(key, id);
+                    if let Entry::Vacant(vacant) = model.entry(key) {
+                        set.insert(key, *vacant.insert(id()));
                     }
                 } else {
                     set.remove(&key);
                     model.remove(&key);
                 }
-                let behind = model.range(key..).next().copied();
+                let behind = model.range(key..).next().map(|(key, _)| *key);
                 // Removes one entry to make room for another, near or far.
                 if let Some(old) = behind.filter(|_| n % 7 < 3) {
                     let new = FreeKey { size: Bytes(key.size.0 + n % 5 * 512), tie: Tie(10_000 + step), ..key };
-                    set.replace(&old, new, id);
                     model.remove(&old);
-                    model.insert(new);
+                    model.insert(new, id());
+                    set.replace(&old, new, model[&new]);
                 }
-                assert_eq!(set.get(&key).is_some(), model.contains(&key));
-                let of_stream = model.range(key..).next().copied().filter(|found| found.stream == key.stream);
-                assert_eq!(set.first_from(&key).map(|(found, _)| found), of_stream);
+                assert_eq!(set.get(&key), model.get(&key).copied());
+                let of_stream = model.range(key..).next().filter(|(found, _)| found.stream == key.stream);
+                assert_eq!(set.first_from(&key), of_stream.map(|(_, id)| *id));
                 if step % 500 == 0 {
-                    assert!(set.iter().map(|(key, _)| key).eq(model.iter().copied()));
-                    assert!(set.iter().rev().map(|(key, _)| key).eq(model.iter().rev().copied()));
+                    assert!(set.iter().eq(model.iter().map(|(key, id)| (*key, *id))));
+                    assert!(set.iter().rev().eq(model.iter().rev().map(|(key, id)| (*key, *id))));
                     assert_eq!(set.len(), model.len());
                     let largest =
-                        model.iter().rfind(|key| key.stream == StreamId(1)).map_or(Bytes::ZERO, |key| key.size);
-                    let blocks = model.iter().filter(|key| key.stream == StreamId(1)).count() as u64;
+                        model.keys().rfind(|key| key.stream == StreamId(1)).map_or(Bytes::ZERO, |key| key.size);
+                    let blocks = model.keys().filter(|key| key.stream == StreamId(1)).count() as u64;
                     assert_eq!(set.extent(StreamId(1)), (blocks, largest));
                 }
             }
-            for key in model {
+            for key in model.into_keys() {
                 set.remove(&key);
             }
             assert_eq!(set.len(), 0);

@@ -91,19 +91,11 @@ impl Returnable {
     }
 }
 
-/// A free block that may serve a request, and its key.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Candidate {
-    pub id: BlockId,
-    pub key: FreeKey,
-}
-
 impl Pool {
     /// The first free block of the same stream at or behind `key`.
     #[inline]
-    pub fn first_from(&self, key: FreeKey) -> Option<Candidate> {
-        let (key, id) = self.free.first_from(&key)?;
-        Some(Candidate { id, key })
+    pub fn first_from(&self, key: FreeKey) -> Option<BlockId> {
+        self.free.first_from(&key)
     }
 
     /// Enters a free block in its set.
@@ -160,9 +152,9 @@ impl Pool {
         }
     }
 
-    /// The next free block of the same stream behind `candidate`.
-    pub fn next_after(&self, candidate: Candidate) -> Option<Candidate> {
-        self.first_from(candidate.key.successor())
+    /// The next free block of the same stream behind `block`.
+    pub fn next_after(&self, block: &Block) -> Option<BlockId> {
+        self.first_from(FreeKey::of(block).successor())
     }
 
     /// Enters unmapped address space.

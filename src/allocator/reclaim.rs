@@ -79,16 +79,15 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         let first = FreeKey::at_least(request.stream, wanted);
         let pool = self.pool(request.home());
         if let Some(found) = pool.first_from(first)
-            && self.is_releasable(found.id)
+            && self.is_releasable(found)
         {
-            self.release_block(found.id);
+            self.release_block(found);
             return true;
         }
         let least = FreeKey::at_least(request.stream, max_split);
-        let oversize = std::iter::successors(pool.first_from(least), |&block| pool.next_after(block));
+        let oversize = std::iter::successors(pool.first_from(least), |&id| pool.next_after(&self.blocks[id]));
         let smaller: Vec<BlockId> = oversize
-            .take_while(|block| block.key < first)
-            .map(|block| block.id)
+            .take_while(|&id| FreeKey::of(&self.blocks[id]) < first)
             .filter(|&id| self.is_releasable(id))
             .collect();
         let mut released = Bytes::ZERO;

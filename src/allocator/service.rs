@@ -8,7 +8,6 @@ use crate::block::{Block, BlockId, PoolKind, Usage};
 use crate::caching::CachingAllocator;
 use crate::free_set::FreeKey;
 use crate::oom::OutOfMemory;
-use crate::pool::Candidate;
 use crate::request::Request;
 use crate::rounding::{MIN_BLOCK, SMALL_SIZE};
 use crate::statistics::amount;
@@ -62,6 +61,15 @@ pub enum AllocError {
     },
 }
 
+/// Where the block for a request comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// The set of free blocks, in which it still is.
+    FreeBlocks,
+    /// The driver. It is in no set yet.
+    Driver,
+}
+
 /// Why no memory was found for a request.
 enum Failure {
     /// Everything was tried.
@@ -95,10 +103,10 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         }
         let mut request = Request::new(size, stream, &self.settings);
         request.owner = self.private.serving(stream);
-        let (id, key) = match self.find_free(&request) {
-            Some(Candidate { id, key }) => (id, Some(key)),
+        let (id, origin) = match self.find_free(&request) {
+            Some(id) => (id, Origin::FreeBlocks),
             None => match self.obtain(&request) {
-                Ok(id) => (id, None),
+                Ok(id) => (id, Origin::Driver),
                 Err(Failure::Exhausted(attempts)) => {
                     return Err(AllocError::OutOfMemory(Box::new(self.out_of_memory(&request, attempts))));
                 }
@@ -107,7 +115,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
                 }
             },
         };
-        let allocation = self.hand_out(id, key, &request);
+        let allocation = self.hand_out(id, origin, &request);
         self.verify(Some(allocation.address));
         Ok(allocation)
     }
@@ -143,7 +151,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
 
     /// The free block that serves `request`, if there is one. It stays in its set until it is handed out.
     #[inline]
-    fn find_free(&mut self, request: &Request) -> Option<Candidate> {
+    fn find_free(&mut self, request: &Request) -> Option<BlockId> {
         if self.collects_garbage() {
             self.pool_mut(request.home()).lookups += 1;
         }
@@ -152,13 +160,13 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
 
     /// The free block that serves `request`. Only the first candidate is tested against the oversize rules.
     #[inline]
-    pub(super) fn best_fit(&self, request: &Request) -> Option<Candidate> {
+    pub(super) fn best_fit(&self, request: &Request) -> Option<BlockId> {
         let pool = self.pool(request.home());
         let mut found = pool.first_from(FreeKey::at_least(request.stream, request.rounded))?;
-        if self.blocks[found.id].is_expandable() {
+        if self.blocks[found].is_expandable() {
             found = if request.expandable { self.prefer_hole(pool, found) } else { self.skip_expandable(pool, found)? };
         }
-        let (size, settings) = (self.blocks[found.id].size, &self.settings);
+        let (size, settings) = (self.blocks[found].size, &self.settings);
         let refused = if request.rounded < settings.max_split_size {
             size >= settings.max_split_size
         } else {
@@ -274,17 +282,17 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         Some(id)
     }
 
-    /// Splits a block if the rules say so, and allocates it to the program. The block has `key` among the free blocks,
-    /// or is in no set.
-    fn hand_out(&mut self, id: BlockId, key: Option<FreeKey>, request: &Request) -> Allocation {
+    /// Splits a block if the rules say so, and allocates it to the program.
+    fn hand_out(&mut self, id: BlockId, origin: Origin, request: &Request) -> Allocation {
         let block = &self.blocks[id];
+        let key = FreeKey::of(block);
         let (was_split, plain, rest) = (block.is_split(), !block.is_expandable(), block.size - request.rounded);
         let pool = request.pool;
         if self.splits(request, rest) {
             let rest_id = self.blocks.split(id, request.rounded);
-            match key {
-                Some(key) => self.replace_free(&key, rest_id),
-                None => self.insert_free(rest_id),
+            match origin {
+                Origin::FreeBlocks => self.replace_free(&key, rest_id),
+                Origin::Driver => self.insert_free(rest_id),
             }
             if plain && was_split {
                 self.statistics.inactive_split_bytes.decrease(pool, amount(request.rounded));
@@ -293,7 +301,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
                 self.statistics.inactive_split_bytes.increase(pool, amount(rest));
             }
         } else {
-            if let Some(key) = key {
+            if origin == Origin::FreeBlocks {
                 self.pool_mut(request.home()).free.remove(&key);
             }
             if plain && was_split {

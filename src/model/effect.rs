@@ -113,6 +113,13 @@ struct OpenEffect {
     steps: usize,
 }
 
+impl OpenEffect {
+    /// The effect as far as it is measured. Steps end far more often than somebody looks.
+    fn measured(&self) -> Effect {
+        Effect { after: measure(&self.after), ..self.effect.clone() }
+    }
+}
+
 /// All effects measured so far, and the current one.
 #[derive(Clone, Debug)]
 pub(super) struct Effects {
@@ -159,7 +166,7 @@ impl Effects {
             flips.retain(|flip| flip.from != flip.to);
             let nothing = flips.is_empty();
             open.effect.position = position;
-            (open.effect.step, open.effect.measured.0, open.effect.after) = (self.finished, 0, None);
+            (open.effect.step, open.effect.measured.0) = (self.finished, 0);
             open.effect.to = None;
             (open.steps, open.warm_up) = (0, Self::WARM_UP);
             open.after.clear();
@@ -235,7 +242,6 @@ impl Effects {
         open.after.push(sample);
         open.effect.to = Some(footing);
         open.effect.measured.0 = open.after.len();
-        open.effect.after = measure(&open.after);
         if open.effect.measured.0 == open.effect.measured.1 {
             self.close();
         }
@@ -244,7 +250,7 @@ impl Effects {
 
     /// All effects, the newest last.
     pub(super) fn view(&self) -> Vec<Arc<Effect>> {
-        self.closed.iter().cloned().chain(self.open.as_ref().map(|open| Arc::new(open.effect.clone()))).collect()
+        self.closed.iter().cloned().chain(self.open.as_ref().map(|open| Arc::new(open.measured()))).collect()
     }
 
     fn effect(&self, flips: Vec<Flip>, position: u64, steps: usize) -> Effect {
@@ -271,12 +277,13 @@ impl Effects {
     }
 
     fn close(&mut self) {
-        let Some(mut open) = self.open.take() else { return };
-        open.effect.cut_short = open.effect.measured.0 < open.effect.measured.1;
+        let Some(open) = self.open.take() else { return };
+        let mut effect = open.measured();
+        effect.cut_short = effect.measured.0 < effect.measured.1;
         if self.closed.len() == Self::KEPT {
             self.closed.pop_front();
         }
-        self.closed.push_back(Arc::new(open.effect));
+        self.closed.push_back(Arc::new(effect));
     }
 }
 

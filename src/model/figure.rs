@@ -117,8 +117,9 @@ fn behind_ramp(values: &[f64]) -> usize {
         part.iter().map(|value| (value - median).abs()).sum()
     };
     let split = |at: usize| around(&values[..at]) + around(&values[at..]);
-    let best = (1..=values.len() - LEVEL).min_by(|a, b| split(*a).total_cmp(&split(*b)));
-    best.filter(|at| split(*at) * 2.0 < around(values)).unwrap_or(0)
+    let splits = (1..=values.len() - LEVEL).map(|at| (split(at), at));
+    let best = splits.min_by(|(a, _), (b, _)| a.total_cmp(b));
+    best.filter(|(left, _)| left * 2.0 < around(values)).map_or(0, |(_, at)| at)
 }
 
 #[cfg(test)]

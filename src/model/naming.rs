@@ -31,12 +31,15 @@ fn split(name: &str) -> Option<(&str, &str)> {
 /// A name without layer numbers, so that `blocks.3.fc output` and the like are treated as one.
 #[must_use]
 pub fn starred(name: &str) -> String {
-    let part = |part: &str| if part.parse::<u32>().is_ok() { "*".to_owned() } else { part.to_owned() };
-    let path = |path: &str| path.split('.').map(part).collect::<Vec<_>>().join(".");
-    match name.split_once(' ') {
-        Some((before, what)) => format!("{} {what}", path(before)),
-        None => path(name),
+    let (path, what) = name.split_at(name.find(' ').unwrap_or(name.len()));
+    let mut starred = String::with_capacity(name.len());
+    for (index, part) in path.split('.').enumerate() {
+        if index > 0 {
+            starred.push('.');
+        }
+        starred.push_str(if part.parse::<u32>().is_ok() { "*" } else { part });
     }
+    starred + what
 }
 
 /// True if a part of a path is a layer's number, or stands for all layers.

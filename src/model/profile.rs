@@ -136,7 +136,8 @@ impl Profile {
         if let Some((_, most)) = self.phase.and_then(|phase| self.highest.get_mut(phase)) {
             *most = allocated.max(*most);
         }
-        if !self.events.is_multiple_of(self.stride())
+        // Strides are powers of two.
+        if self.events & (self.stride() - 1) != 0
             && let Some(last) = self.samples.last_mut()
         {
             last.reserved = last.reserved.max(reserved);

@@ -14,7 +14,7 @@ pub struct Bounds {
     pub frames: Bytes,
     /// For checkpoints: states from which others are replayed. Beyond this there are fewer, and it takes longer to
     /// reach an event. Four stay, however large they are. As long as events take little memory, checkpoints may take
-    /// half as much as the events, or 12 MiB.
+    /// half as much as the events, or 24 MiB.
     pub checkpoints: Bytes,
 }
 
@@ -129,7 +129,7 @@ impl Timeline {
     /// The most bytes of a checkpoint for each event between checkpoints: making it then takes less time than applying the events.
     const WEIGHT: u64 = 128;
     /// The bytes that checkpoints may take however short the run is.
-    const ROOM: u64 = 12 << 20;
+    const ROOM: u64 = 24 << 20;
     /// How many checkpoints are never dropped, and the number of parts of the bound for frames that one stretch may take.
     const LEAST: usize = 4;
 

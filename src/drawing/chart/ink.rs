@@ -6,12 +6,20 @@ use crate::theme::{Theme, Token};
 use vramlab_model::Category;
 
 /// How a part of a column is filled: a colour, and the glyph of a whole cell, which tells parts apart where colours can't.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Eq)]
 pub struct Ink {
     /// The colour.
     pub token: Token,
     /// The glyph of a whole cell.
     pub fill: &'static str,
+}
+
+impl PartialEq for Ink {
+    /// A frame compares many thousands of inks, whose fills are nearly always the same string if they are equal.
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        self.token == other.token && (std::ptr::eq(self.fill, other.fill) || self.fill == other.fill)
+    }
 }
 
 impl Ink {

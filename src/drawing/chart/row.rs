@@ -68,7 +68,7 @@ pub(super) struct Edge {
 }
 
 /// One of the two sides of a part.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Below,
     Above,
@@ -108,7 +108,7 @@ impl StackCell {
 }
 
 /// A row's share of a part.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RowShare {
     ink: Ink,
     /// The part's height in this row, and in all rows. For blank space: as drawn, and by the bytes below it.
@@ -257,7 +257,7 @@ impl Column {
 }
 
 /// The parts of a column in one row, from the bottom up, with the blank space above them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RowParts<'a> {
     parts: &'a [RowShare],
     /// True if the first part is the lowest of its column.
@@ -280,7 +280,7 @@ impl RowParts<'_> {
     }
 
     /// The only cell of a row with at most two parts.
-    fn only_cell(&self) -> StackCell {
+    pub fn only_cell(&self) -> StackCell {
         self.cell(0, self.parts.len().saturating_sub(1))
     }
 
@@ -400,6 +400,9 @@ struct CellChoice {
 
 /// The cost of showing two neighbouring columns in these ways.
 fn changes(one: (RowParts<'_>, StackCell), other: (RowParts<'_>, StackCell)) -> u64 {
+    if one.1.lower == other.1.lower && one.1.upper == other.1.upper {
+        return 0;
+    }
     let only = |one: (RowParts<'_>, StackCell), other: (RowParts<'_>, StackCell)| {
         let inks = [one.1.lower, one.1.upper];
         let inks = &inks[usize::from(inks[0] == inks[1])..];

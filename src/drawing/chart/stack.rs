@@ -6,7 +6,7 @@ use ratatui::style::{Color, Modifier, Style};
 use unicode_width::UnicodeWidthStr;
 
 use super::ink::Ink;
-use super::row::{Column, Edge, FINE, RowParts, Side, StackCell, row_cells};
+use super::row::{Column, Edge, FINE, Side, StackCell, row_cells};
 use super::scale::Scale;
 use super::shown::{CellContent, EIGHTHS};
 use super::steady::unsteady;
@@ -25,7 +25,7 @@ const LONG: usize = 8;
 const LEFT: usize = 3;
 
 /// One column: parts from the bottom up, each with its height in bytes.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stack(Vec<(Bytes, Ink)>);
 
 impl Stack {
@@ -200,6 +200,7 @@ fn leave_out(edges: &mut Vec<Edge>, column: usize, faint: &Faint) {
 }
 
 /// Columns side by side, as the cells of a plot.
+#[derive(Debug)]
 pub struct Areas {
     /// The cells of each column, from the bottom up.
     columns: Vec<Vec<StackCell>>,
@@ -220,14 +221,14 @@ impl Areas {
             return Self::new(columns, faint);
         }
         let mut faint = Faint::of(parts, scale);
-        let mut drawn = cells(stacks, scale, &faint);
+        let mut drawn = cells(stacks, scale, &faint, &[]);
         for _ in 0..LEFT {
             let left = unsteady(&drawn);
             if left.is_empty() {
                 break;
             }
             left.into_iter().for_each(|part| faint.leave(part));
-            drawn = cells(stacks, scale, &faint);
+            drawn = cells(stacks, scale, &faint, &drawn);
         }
         Self::new(drawn.into_iter().map(|(_, cells)| cells).collect(), faint)
     }
@@ -304,19 +305,27 @@ pub fn areas(stacks: &[Stack], top: Bytes, theme: &Theme, plot: Rect, buf: &mut 
     Areas::of(stacks, top, theme, (plot.width, plot.height)).draw(theme, plot, buf);
 }
 
-/// The parts of every column, and its cells from the bottom up.
-fn cells(stacks: &[Stack], scale: Scale, faint: &Faint) -> Vec<(Column, Vec<StackCell>)> {
+/// A column's parts, and its cells from the bottom up.
+type DrawnColumn = (Column, Vec<StackCell>);
+
+/// The columns of `stacks`. `before` has them as they were before a part was left out, or nothing.
+fn cells(stacks: &[Stack], scale: Scale, faint: &Faint, before: &[DrawnColumn]) -> Vec<DrawnColumn> {
     let mut columns: Vec<Column> = stacks.iter().enumerate().map(|(x, stack)| stack.rows(x, scale, faint)).collect();
     let rows = usize::from(scale.rows);
     let mut cells: Vec<Vec<StackCell>> = columns.iter().map(|_| Vec::with_capacity(rows)).collect();
     for row in 0..rows {
-        let parts: Vec<RowParts<'_>> = columns.iter().map(|column| column.row(row)).collect();
-        let is_crowded = parts.iter().any(RowParts::is_crowded);
-        let chosen = row_cells(&parts);
-        // A row in which at most two parts meet hides none.
-        if is_crowded {
-            columns.iter_mut().zip(&chosen).for_each(|(column, cell)| column.pass_on(row, *cell));
+        // A row in which at most two parts meet leaves nothing to choose and hides none.
+        if !columns.iter().any(|column| column.row(row).is_crowded()) {
+            cells.iter_mut().zip(&columns).for_each(|(cells, column)| cells.push(column.row(row).only_cell()));
+            continue;
         }
+        // Most rows stay as they were.
+        let is_as_before = |(column, (before, _)): (&Column, &DrawnColumn)| column.row(row) == before.row(row);
+        let chosen = match !before.is_empty() && columns.iter().zip(before).all(is_as_before) {
+            true => before.iter().map(|(_, cells)| cells[row]).collect(),
+            false => row_cells(&columns.iter().map(|column| column.row(row)).collect::<Vec<_>>()),
+        };
+        columns.iter_mut().zip(&chosen).for_each(|(column, cell)| column.pass_on(row, *cell));
         cells.iter_mut().zip(chosen).for_each(|(cells, cell)| cells.push(cell));
     }
     columns.into_iter().zip(cells).collect()

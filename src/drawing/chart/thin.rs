@@ -14,6 +14,7 @@ use vramlab_allocator::units::Bytes;
 ///
 /// The same holds for a floor of several parts of even height when the lowest row also has to show parts above the
 /// floor: its cells have two colours, and which of three parts give way would change from column to column.
+#[derive(Debug)]
 pub(super) struct Faint {
     /// The ink of each thin part, and that in which it is drawn.
     drawn: Vec<(Ink, Option<Ink>)>,
@@ -21,6 +22,7 @@ pub(super) struct Faint {
 }
 
 /// A part that is left out of some columns.
+#[derive(Debug)]
 pub(super) struct LeftOut {
     pub ink: Ink,
     pub columns: Range<usize>,

@@ -53,6 +53,17 @@ impl ReleaseReading {
     const ALL: [Self; 3] = [Self::Request, Self::Retry, Self::EmptyCache];
 }
 
+/// What a run's releases owe to garbage collection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Collected {
+    /// They do not begin with what a collection would give back.
+    Nothing,
+    /// These bytes, which go first.
+    Some(Bytes),
+    /// All of them.
+    Everything,
+}
+
 /// A run of completions and releases, and the request that follows it.
 #[derive(Clone, Copy, Debug)]
 struct Spot<'t> {
@@ -215,6 +226,17 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
             self.request(request);
             return;
         }
+        // Every reading but a retry begins with the completions, so nothing has to be tried before them.
+        if releases && spot.waits() && request.action == Action::Alloc && !self.may_wait(&spot) {
+            let before = self.tape.position();
+            self.allocator.process_events();
+            if self.tape.stopped() {
+                return;
+            }
+            if self.tape.position() > before {
+                return self.run();
+            }
+        }
         let reading = self.reading(&spot);
         let either = releases && spot.request.action == Action::Alloc && spot.grows_last();
         match reading {
@@ -243,6 +265,14 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
     fn reading(&mut self, spot: &Spot<'_>) -> ReleaseReading {
         if self.releases_in_order(spot) {
             return self.owner(spot);
+        }
+        // A call that released the same would leave the same to the request, so there is nothing to try.
+        if !spot.waits() && self.collects(spot) == Collected::Everything {
+            return ReleaseReading::Request;
+        }
+        // Whatever finds a free block releases nothing.
+        if self.finds_free(spot) {
+            return ReleaseReading::EmptyCache;
         }
         let likeliest = if spot.waits() {
             let tape = self.tape.fork();
@@ -276,6 +306,19 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
     fn releases_in_order(&self, spot: &Spot<'_>) -> bool {
         let settings = self.allocator.settings();
         !spot.waits() && settings.max_split_size == Settings::UNLIMITED && settings.garbage_collection_threshold <= 0.0
+    }
+
+    /// True if the request could come to its retry, which waits for all blocks, without doing anything else before.
+    fn may_wait(&self, spot: &Spot<'_>) -> bool {
+        let (size, stream) = (spot.request.size, spot.request.stream);
+        !self.allocator.peek_free(size, stream) && self.allocator.gc_victims(size, stream).is_empty()
+    }
+
+    /// True if the request is served by a block that is free now, whether it waits for pending blocks or not.
+    fn finds_free(&self, spot: &Spot<'_>) -> bool {
+        !spot.waits()
+            && self.allocator.pending().next().is_none()
+            && self.allocator.peek_free(spot.request.size, spot.request.stream)
     }
 
     /// Makes the calls of a reading, up to the request.
@@ -330,7 +373,9 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
 
     /// Counts a run that was read as a call, if the request, refused memory, would have done the same.
     fn weigh_call(&mut self, spot: &Spot<'_>) {
-        let retries = if self.releases_in_order(spot) {
+        let retries = if self.finds_free(spot) {
+            false
+        } else if self.releases_in_order(spot) {
             self.would_retry(spot)
         } else {
             [ReleaseReading::Request, ReleaseReading::Retry]
@@ -398,20 +443,32 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
         if self.allocator.peek_free(size, stream) {
             return ReleaseReading::EmptyCache;
         }
+        let given_back = match self.collects(spot) {
+            Collected::Everything => return ReleaseReading::Request,
+            Collected::Some(bytes) => bytes,
+            Collected::Nothing => Bytes::ZERO,
+        };
+        let is_call = spot.request.action != Action::Oom && self.growth_possible(size, given_back);
+        if is_call { ReleaseReading::EmptyCache } else { ReleaseReading::Request }
+    }
+
+    /// What of the run's releases the request's garbage collection explains. Nothing while blocks are pending, or if the
+    /// request finds a free block.
+    fn collects(&self, spot: &Spot<'_>) -> Collected {
+        let (size, stream) = (spot.request.size, spot.request.stream);
+        if self.allocator.pending().next().is_some() || self.allocator.peek_free(size, stream) {
+            return Collected::Nothing;
+        }
         let victims = self.allocator.gc_victims(size, stream);
         let mut released = spot.head.iter().filter(|entry| is_release(entry));
         let begins_with_victims = victims.iter().all(|(address, size)| {
             released.next().is_some_and(|entry| (entry.address, entry.size) == (*address, *size))
         });
-        let collected = !victims.is_empty() && begins_with_victims;
-        if collected && released.next().is_none() {
-            return ReleaseReading::Request;
+        match (!victims.is_empty() && begins_with_victims, released.next()) {
+            (false, _) => Collected::Nothing,
+            (true, None) => Collected::Everything,
+            (true, Some(_)) => Collected::Some(victims.iter().map(|(_, size)| *size).sum()),
         }
-        if spot.request.action == Action::Oom {
-            return ReleaseReading::Request;
-        }
-        let given_back = if collected { victims.iter().map(|(_, size)| *size).sum() } else { Bytes::ZERO };
-        if self.growth_possible(size, given_back) { ReleaseReading::EmptyCache } else { ReleaseReading::Request }
     }
 
     fn empty_cache(&mut self) {

@@ -9,6 +9,8 @@
 //!  ╰─────────────────────╯╰───────────────╯
 //! ```
 
+use std::sync::Arc;
+
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout as Split, Rect};
 use ratatui::text::Span;
@@ -93,7 +95,7 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> FrameLayout {
         let (plot, areas) = shown.areas(Frame::Box, chart, buf);
         layout.charts.push((plot, Chart::Window));
         layout.charts.push((shown.held(Frame::Box, under, buf), Chart::Window));
-        shown.legend(areas.as_ref(), right, buf);
+        shown.legend(areas.as_deref(), right, buf);
         layout.panels.extend([(chart, Panel::Stacked), (under, Panel::Reserved), (right, Panel::AtCursor)]);
     } else {
         let lines = shown.words(None, area.width).len().clamp(1, usize::from(area.height / 4)) as u16;
@@ -106,7 +108,7 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> FrameLayout {
             layout.charts.push((shown.held(Frame::Rule, under, buf), Chart::Window));
         }
         layout.panels.extend([(chart, Panel::Stacked), (under, Panel::Reserved), (words, Panel::AtCursor)]);
-        for (y, line) in (0..words.height).zip(shown.words(areas.as_ref(), words.width)) {
+        for (y, line) in (0..words.height).zip(shown.words(areas.as_deref(), words.width)) {
             put(words, y, line, buf);
         }
     }
@@ -224,7 +226,7 @@ impl TimelineView<'_> {
     }
 
     /// Draws the stacked areas. Returns the plot, and the areas in it.
-    fn areas(&self, kind: Frame, area: Rect, buf: &mut Buffer) -> (Rect, Option<Areas>) {
+    fn areas(&self, kind: Frame, area: Rect, buf: &mut Buffer) -> (Rect, Option<Arc<Areas>>) {
         let (theme, study) = (self.theme(), self.study);
         let inner = pane::frame(kind, self.title(area.width), theme.style(Token::Border), area, buf);
         let plot = chart::plot_in(inner, kind, 1);
@@ -251,7 +253,7 @@ impl TimelineView<'_> {
         };
         let stacks: Vec<Stack> = (0..plot.width).map(stack).collect();
         let inside = plot.intersection(buf.area);
-        let areas = Areas::of(&stacks, axis.top, theme, (inside.width, inside.height));
+        let areas = self.stage.states.areas.areas(stacks, axis.top, theme, (inside.width, inside.height));
         areas.draw(theme, inside, buf);
         if let Some((asked, autopsy)) = asked.zip(self.stage.picture.autopsy()) {
             let x = self.columns(plot).column_of(study.moment_of(autopsy.position));

@@ -11,6 +11,7 @@ mod timeline;
 
 use std::sync::Arc;
 
+use crate::drawing::chart::KeptAreas;
 use crate::source::{Move, Picture, StudyRequest};
 
 pub(crate) use blocks::SelectedPart;
@@ -70,6 +71,8 @@ pub struct ScreenStates {
     pub ledger: LedgerState,
     /// The stacks.
     pub stacks: StacksState,
+    /// The areas of the last curves of a step.
+    pub(crate) areas: KeptAreas,
 }
 
 /// The study that a screen wants for a picture; `None` for no study.

@@ -1,5 +1,7 @@
 //! The curve of one whole step, stacked by category, with its phases below, the cursor, and the step before the last flip.
 
+use std::sync::Arc;
+
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -63,22 +65,18 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
         let largest = own.max(before.unwrap_or_default()).max(asked).max(least).max(aim);
         let axis = Ceiling::axis(ceiling, unit(stage, largest), largest, plot.height);
         let plot = plot.intersection(buf.area);
-        let areas = Areas::of(
-            &stacks(profile, earlier.as_ref(), theme, plot.width),
-            axis.top,
-            theme,
-            (plot.width, plot.height),
-        );
+        let stacks = stacks(profile, earlier.as_ref(), theme, plot.width);
+        let areas = stage.states.areas.areas(stacks, axis.top, theme, (plot.width, plot.height));
         Some(PlottedStep { profile, largest, axis, areas })
     };
     let below_legend = |rows: u16| Rect { y: whole.y + rows, height: whole.height - rows, ..whole };
-    let mut legend_rows = profile.map_or(0, |_| StepLegend::least_rows(area, whole.height));
+    let legend_of = |areas: Option<&Areas>| legend(stage, (profile?, earlier.as_ref()), areas, area);
+    let rows_of = |legend: &StepLegend| legend.rows(area, inside, whole.height, theme);
+    // What is drawn as one has one entry, which is known only once it is drawn; most often that takes as many rows.
+    let mut legend_rows = legend_of(None).as_ref().map_or(0, rows_of);
     let mut drawn = scaled(below_legend(legend_rows));
-    let legend = profile.and_then(|profile| {
-        let areas = drawn.as_ref().map(|drawn| &drawn.areas);
-        legend(stage, (profile, earlier.as_ref()), areas, area)
-    });
-    let rows = legend.as_ref().map_or(legend_rows, |legend| legend.rows(area, inside, whole.height, theme));
+    let legend = legend_of(drawn.as_ref().map(|drawn| &*drawn.areas));
+    let rows = legend.as_ref().map_or(0, rows_of);
     if rows != legend_rows {
         (legend_rows, drawn) = (rows, scaled(below_legend(rows)));
     }
@@ -152,7 +150,7 @@ struct PlottedStep<'a> {
     profile: &'a Profile,
     largest: Bytes,
     axis: Axis,
-    areas: Areas,
+    areas: Arc<Areas>,
 }
 
 /// The legend, with figures at the peak, or where the user has stopped.

@@ -108,11 +108,6 @@ impl StepLegend {
         Self { bands, unit }
     }
 
-    /// The fewest rows that it takes above a curve in `area` with `rows` rows; 0 if the title has room for it.
-    pub fn least_rows(area: Rect, rows: u16) -> u16 {
-        u16::from(area.width < ROOMY && rows >= Self::rows_for(area)[0])
-    }
-
     /// How many rows it takes: the fewest in which all names have their figures, if the curve has room for them.
     pub fn rows(&self, area: Rect, inner: Rect, rows: u16, theme: &Theme) -> u16 {
         let most = Self::rows_for(area).into_iter().take_while(|from| rows >= *from).count() as u16;
