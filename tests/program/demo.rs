@@ -1,9 +1,11 @@
-//! The demo: the built-in story on its own lab, to its end; and in a terminal.
+//! The demo: the built-in story on its own lab, to its end; and in a terminal, as `demo.tape` has it filmed.
 
 use std::convert::Infallible;
+use std::path::Path;
 use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use portable_pty::CommandBuilder;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use vramlab::device::sim::CardCatalog;
@@ -12,6 +14,8 @@ use vramlab::session::{DeviceChoice, LabSpec, Parallel, Speed};
 use vramlab::source::{self, Source};
 use vramlab::tui::{self, App, Effect, GlyphTier, Message, Ranks, ReadingPace, Story};
 use vramlab::workload;
+
+use crate::terminal::{Session, in_environment};
 
 /// The lab that plays a story, on the test's clock.
 struct Told {
@@ -130,4 +134,43 @@ fn a_person_stops_the_story_has_the_lab_and_leaves() {
     told.press(KeyCode::Char(' '));
     assert!(!told.after(Duration::ZERO, (120, 40)).contains("the lab is yours"));
     assert!(told.press(KeyCode::Char('q')).contains(&Effect::Quit));
+}
+
+/// The longest that a shell may take to end.
+const END: Duration = Duration::from_secs(2);
+
+/// Does what a tape for VHS does, as far as `demo.tape` uses it: types keys into a shell, and waits for texts, which
+/// must come. VHS makes the pictures. No test of the program takes longer, nearly all of it at a reader's pace: it stands
+/// in a module with an early name, because tests begin in the order of their names and others go on beside it.
+#[test]
+fn the_tape_plays_to_its_end() {
+    let tape = include_str!("../../demo.tape");
+    let folder = Path::new(env!("CARGO_BIN_EXE_vramlab")).parent().unwrap().to_str().unwrap().to_owned();
+    let path = format!("{folder}:{}", std::env::var("PATH").unwrap_or_default());
+    let mut shell = in_environment(CommandBuilder::new("/bin/bash"), &[("PATH", &path), ("PS1", "> ")]);
+    shell.args(["--norc", "--noprofile"]);
+    let mut terminal = Session::start(shell, 120, 40);
+    let mut waited = 0;
+    for line in tape.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let (command, rest) = line.split_once(' ').unwrap_or((line, ""));
+        match command {
+            "Output" | "Set" | "Env" | "Hide" | "Show" | "Sleep" | "Screenshot" => {}
+            "Require" => assert!(Path::new(&folder).join(rest).exists(), "{line}"),
+            "Type" => terminal.press(rest.trim_matches('"')),
+            "Enter" => terminal.press("\r"),
+            // What is typed before the shell has its terminal back may still be read by the program.
+            "Wait" => terminal
+                .wait_for("prompt", |screen| !screen.alternate_screen() && screen.contents().trim_end().ends_with('>')),
+            "Wait+Screen" => {
+                let pattern = regex_lite::Regex::new(rest.trim_matches('/')).unwrap();
+                terminal.wait_for(line, |screen| pattern.is_match(&screen.contents()));
+                waited += 1;
+            }
+            other => panic!("{other} is no command that this test knows"),
+        }
+    }
+    assert!(waited > 5);
+    terminal.press("exit\r");
+    assert_eq!(terminal.wait_for_end(END).exit_code(), 0);
+    terminal.assert_restored();
 }

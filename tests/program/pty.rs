@@ -557,41 +557,6 @@ fn a_lesson_is_taken_beside_the_lab_and_begun_anew() {
     lab.assert_restored();
 }
 
-/// Does what a tape for VHS does, as far as `demo.tape` uses it: types keys into a shell, and waits for texts, which
-/// must come. VHS makes the pictures.
-#[test]
-fn the_tape_plays_to_its_end() {
-    let tape = include_str!("../../demo.tape");
-    let folder = Path::new(env!("CARGO_BIN_EXE_vramlab")).parent().unwrap().to_str().unwrap().to_owned();
-    let path = format!("{folder}:{}", std::env::var("PATH").unwrap_or_default());
-    let mut shell = in_environment(CommandBuilder::new("/bin/bash"), &[("PATH", &path), ("PS1", "> ")]);
-    shell.args(["--norc", "--noprofile"]);
-    let mut terminal = Session::start(shell, 120, 40);
-    let mut waited = 0;
-    for line in tape.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
-        let (command, rest) = line.split_once(' ').unwrap_or((line, ""));
-        match command {
-            "Output" | "Set" | "Env" | "Hide" | "Show" | "Sleep" | "Screenshot" => {}
-            "Require" => assert!(Path::new(&folder).join(rest).exists(), "{line}"),
-            "Type" => terminal.press(rest.trim_matches('"')),
-            "Enter" => terminal.press("\r"),
-            // What is typed before the shell has its terminal back may still be read by the program.
-            "Wait" => terminal
-                .wait_for("prompt", |screen| !screen.alternate_screen() && screen.contents().trim_end().ends_with('>')),
-            "Wait+Screen" => {
-                let pattern = regex_lite::Regex::new(rest.trim_matches('/')).unwrap();
-                terminal.wait_for(line, |screen| pattern.is_match(&screen.contents()));
-                waited += 1;
-            }
-            other => panic!("{other} is no command that this test knows"),
-        }
-    }
-    assert!(waited > 5);
-    terminal.press("exit\r");
-    assert_eq!(terminal.wait_for_end(END).exit_code(), 0);
-    terminal.assert_restored();
-}
-
 #[test]
 fn the_harness_sees_a_careless_program() {
     let mut command = CommandBuilder::new("/bin/sh");

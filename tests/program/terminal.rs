@@ -60,8 +60,14 @@ impl Session {
         self.screen.lock().unwrap().screen().contents()
     }
 
+    /// Looks at the screen now, and again whenever the program has written something, until `holds` is true.
     pub fn wait_for(&self, what: &str, holds: impl Fn(&vt100::Screen) -> bool) {
-        let holds = || holds(self.screen.lock().unwrap().screen());
+        let mut seen = None;
+        let holds = || {
+            // Bytes are counted behind the screen that they change, so what comes meanwhile is looked at next time.
+            let written = Some(self.raw.lock().unwrap().len());
+            std::mem::replace(&mut seen, written) != written && holds(self.screen.lock().unwrap().screen())
+        };
         patience::wait(holds, || format!("{what} on the screen:\n{}", self.text()));
     }
 
