@@ -741,7 +741,7 @@ fn a_config_json_is_a_model_or_a_sentence() {
     let error = entry.workload(Sizes::default(), Data::Reference, 1).err().unwrap().to_string();
     assert_eq!(
         error,
-        "mine: model_type 'mamba' is not there; write its sizes into a config.json of the nearest that is: arcee, bloom, cohere, cohere2, cwm, deepseek_v2, deepseek_v3, dots1, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_neox, gpt_oss, granite, granitemoe, granitemoehybrid, granitemoeshared, helium, hunyuan_v1_dense, llama, ministral, ministral3, mistral, mistral3, mixtral, nemotron, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, seed_oss, smollm3, stablelm, starcoder2, vaultgemma"
+        "mine: model_type 'mamba' is not there; write its sizes into a config.json of the nearest that is: arcee, bloom, cohere, cohere2, cwm, deepseek_v2, deepseek_v3, dots1, ernie4_5, ernie4_5_moe, exaone4, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_neox, gpt_oss, granite, granitemoe, granitemoehybrid, granitemoeshared, helium, hunyuan_v1_dense, llama, llama4, llama4_text, ministral, ministral3, mistral, mistral3, mixtral, nemotron, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, seed_oss, smollm3, stablelm, starcoder2, vaultgemma"
     );
 }
 
