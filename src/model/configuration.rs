@@ -1,6 +1,6 @@
 //! Every configuration that a run went through, with the figures of its steps.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde::Serialize;
 
@@ -47,8 +47,11 @@ pub(super) struct Configurations {
 /// A configuration and its last steps.
 #[derive(Clone, Debug)]
 struct TriedConfiguration {
-    configuration: Arc<Configuration>,
+    /// Without figures.
+    configuration: Configuration,
     samples: Vec<StepSample>,
+    /// With figures, once somebody looked: steps end far more often.
+    measured: OnceLock<Arc<Configuration>>,
 }
 
 impl Configurations {
@@ -79,15 +82,13 @@ impl Configurations {
             curve: None,
         };
         self.in_force = self.all.len();
-        self.all.push(Arc::new(TriedConfiguration { configuration: Arc::new(configuration), samples: Vec::new() }));
+        self.all.push(Arc::new(TriedConfiguration { configuration, samples: Vec::new(), measured: OnceLock::new() }));
     }
 
     /// Notes that the step ended.
     pub fn end_step(&mut self, sample: StepSample, curve: Option<&Arc<Profile>>) {
-        let Some(TriedConfiguration { configuration, samples }) = self.all.get_mut(self.in_force).map(Arc::make_mut)
-        else {
-            return;
-        };
+        let Some(tried) = self.all.get_mut(self.in_force).map(Arc::make_mut) else { return };
+        let TriedConfiguration { configuration, samples, measured } = tried;
         // Warm-up steps are used only until others come.
         let warm = samples.iter().any(|sample| !sample.warm_up);
         if !sample.warm_up && !warm {
@@ -99,27 +100,36 @@ impl Configurations {
             }
             samples.push(sample);
         }
-        let configuration = Arc::make_mut(configuration);
         configuration.steps += 1;
         configuration.curve = curve.cloned();
-        configuration.measured = measure(samples).map(|measured| (samples.len(), measured));
+        *measured = OnceLock::new();
     }
 
     /// A request failed.
     pub fn out_of_memory(&mut self) {
         if let Some(tried) = self.all.get_mut(self.in_force) {
-            Arc::make_mut(&mut Arc::make_mut(tried).configuration).out_of_memory = true;
+            let tried = Arc::make_mut(tried);
+            tried.configuration.out_of_memory = true;
+            tried.measured = OnceLock::new();
         }
     }
 
     /// All configurations in which a step ended or failed.
     pub fn view(&self) -> Vec<Arc<Configuration>> {
-        let all = self.all.iter().map(|tried| &tried.configuration);
-        all.filter(|tried| tried.steps > 0 || tried.out_of_memory).cloned().collect()
+        let all = self.all.iter();
+        let shown = all.filter(|tried| tried.configuration.steps > 0 || tried.configuration.out_of_memory);
+        shown.map(|tried| Arc::clone(tried.measured())).collect()
     }
 }
 
 impl TriedConfiguration {
+    fn measured(&self) -> &Arc<Configuration> {
+        self.measured.get_or_init(|| {
+            let measured = measure(&self.samples).map(|measured| (self.samples.len(), measured));
+            Arc::new(Configuration { measured, ..self.configuration.clone() })
+        })
+    }
+
     fn is_under(&self, settings: &Arc<RunSettings>) -> bool {
         let own = &self.configuration.settings;
         Arc::ptr_eq(own, settings) || in_force(own).eq(in_force(settings))

@@ -18,7 +18,9 @@ pub(super) struct Curves {
 impl Curves {
     /// Begins a step: its number, and its position in the event stream.
     pub fn begin(&mut self, step: u64, position: u64) {
-        self.under_way = Some(Profile::begin(step, position));
+        // Most steps are as long as the one before.
+        let samples = self.last.as_ref().map_or(64, |last| last.samples.len());
+        self.under_way = Some(Profile::begin(step, position, samples));
     }
 
     /// Ends the current step.

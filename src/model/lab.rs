@@ -390,7 +390,7 @@ impl Lab {
                 self.settle_emptying();
                 self.op = *name;
                 self.touched.clear();
-                self.sharing.op(self.names.texts().get(*name), self.memory.position());
+                self.sharing.op(*name, self.memory.position());
             }
             // In a program that does not report ops only a few are known; between them no op is in progress.
             EventKind::OpEnd if self.about.guessed => self.op = NameId::NONE,

@@ -43,9 +43,9 @@ impl Profile {
     /// The most phases that are kept. There are two for each micro-batch.
     const PHASES: usize = 64;
 
-    /// A step begins.
-    pub(super) fn begin(step: u64, position: u64) -> Self {
-        Self { step, position, samples: Vec::with_capacity(64), stride: 1, ..Self::default() }
+    /// A step begins, with room for this many samples.
+    pub(super) fn begin(step: u64, position: u64, samples: usize) -> Self {
+        Self { step, position, samples: Vec::with_capacity(samples), stride: 1, ..Self::default() }
     }
 
     /// The number of memory events that each sample covers.
@@ -155,11 +155,15 @@ impl Profile {
     }
 
     fn halve(&mut self) {
-        let join = |pair: &[Sample]| {
-            let fuller = if pair[1].allocated > pair[0].allocated { pair[1] } else { pair[0] };
-            Sample { position: pair[0].position, reserved: pair[0].reserved.max(pair[1].reserved), ..fuller }
-        };
-        self.samples = self.samples.chunks_exact(2).map(join).collect();
+        // In place, because the samples will be as many again.
+        let joined = self.samples.len() / 2;
+        for index in 0..joined {
+            let (first, second) = (self.samples[2 * index], self.samples[2 * index + 1]);
+            let fuller = if second.allocated > first.allocated { second } else { first };
+            let reserved = first.reserved.max(second.reserved);
+            self.samples[index] = Sample { position: first.position, reserved, ..fuller };
+        }
+        self.samples.truncate(joined);
         self.stride = self.stride() * 2;
     }
 }
@@ -173,7 +177,7 @@ mod tests {
     fn a_profile_keeps_the_peak_and_its_composition_however_long_the_step() {
         let (setup, churn) = synthetic::churn(2000, 5000);
         let mut memory = MemoryModel::new();
-        let mut profile = Profile::begin(3, 0);
+        let mut profile = Profile::begin(3, 0, 64);
         let (mut events, mut peak) = (0, (Bytes::ZERO, [Bytes::ZERO; 9]));
         for event in setup.iter().chain(&churn) {
             memory.apply(event).unwrap();
@@ -200,7 +204,7 @@ mod tests {
     fn a_phase_has_the_most_that_was_allocated_in_it_however_long_the_step() {
         let (setup, churn) = synthetic::churn(2000, 5000);
         let mut memory = MemoryModel::new();
-        let mut profile = Profile::begin(0, 0);
+        let mut profile = Profile::begin(0, 0, 0);
         let mut highest = [Bytes::ZERO; 2];
         for (index, event) in setup.iter().chain(&churn).enumerate() {
             let phase = index / 1500 % 2;
@@ -213,13 +217,13 @@ mod tests {
         }
         assert!(profile.stride() > 1, "samples reach over phases");
         assert_eq!(profile.highest_by_phase(), [(Phase::Forward, highest[0]), (Phase::Backward, highest[1])]);
-        assert!(Profile::begin(0, 0).highest_by_phase().is_empty());
+        assert!(Profile::begin(0, 0, 0).highest_by_phase().is_empty());
     }
 
     #[test]
     fn what_lies_between_two_phases_is_in_none() {
         let mut memory = MemoryModel::new();
-        let mut profile = Profile::begin(0, 0);
+        let mut profile = Profile::begin(0, 0, 0);
         let mut churn = synthetic::crowded(300).into_iter();
         let mut run = |profile: &mut Profile, events: u64| {
             let until = profile.events + events;
@@ -248,7 +252,7 @@ mod tests {
     #[test]
     fn positions_lead_to_events_and_back() {
         let mut memory = MemoryModel::new();
-        let mut profile = Profile::begin(0, 0);
+        let mut profile = Profile::begin(0, 0, 0);
         for event in synthetic::crowded(300) {
             memory.apply(&event).unwrap();
             memory.apply(&Event::new(event.time, EventKind::OpEnd)).unwrap();

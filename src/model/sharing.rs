@@ -1,8 +1,9 @@
 //! Memory that a rank holds because it shares its work with others: gathered shards and DDP's buckets.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{AlikeRanks, BlockView, Category, MemoryModel, Names, Parallelism};
+use super::{AlikeRanks, BlockView, Category, MemoryModel, NameId, Names, Parallelism};
 use vramlab_allocator::units::Bytes;
 
 /// The name of the op that gathers parameter shards.
@@ -36,6 +37,27 @@ pub(super) struct Sharing {
     last: Option<RankHoldings>,
     /// True if it made room for what a pipeline's stage receives.
     receives: bool,
+    /// The names defined so far whose ops matter here: texts are not compared at every op.
+    shared_ops: BTreeMap<NameId, SharedOp>,
+}
+
+/// An op that exists because ranks share their work.
+#[derive(Clone, Copy, Debug)]
+enum SharedOp {
+    Gather,
+    Bucket,
+    Stage,
+}
+
+impl SharedOp {
+    /// The op that has this name.
+    fn named(text: &str) -> Option<Self> {
+        match text {
+            ALL_GATHER => Some(Self::Gather),
+            STAGE => Some(Self::Stage),
+            _ => text.starts_with(DDP_BUCKET).then_some(Self::Bucket),
+        }
+    }
 }
 
 /// What a rank holds in a step because of sharing.
@@ -61,9 +83,19 @@ pub(super) struct LateBucket {
 }
 
 impl Sharing {
-    pub fn of(alike: &Arc<AlikeRanks>) -> Self {
+    /// Begins anew as one of these ranks. Definitions stay.
+    pub fn restart(&mut self, alike: &Arc<AlikeRanks>) {
         let has_buckets = alike.parallelism.is_some_and(Parallelism::has_buckets_beside_gradients);
-        Self { alike: Some(Arc::clone(alike)), has_buckets, ..Self::default() }
+        let shared_ops = std::mem::take(&mut self.shared_ops);
+        *self = Self { alike: Some(Arc::clone(alike)), has_buckets, shared_ops, ..Self::default() };
+    }
+
+    /// Notes the text of a name.
+    pub fn define(&mut self, id: NameId, text: &str) {
+        match SharedOp::named(text) {
+            Some(op) => self.shared_ops.insert(id, op),
+            None => self.shared_ops.remove(&id),
+        };
     }
 
     /// True for a stage of a pipeline.
@@ -81,22 +113,25 @@ impl Sharing {
     }
 
     /// Notes that an op of this name begins after `position` events.
-    pub fn op(&mut self, name: &str, position: u64) {
-        self.gathers += u64::from(name == ALL_GATHER);
-        self.receives |= name == STAGE;
-        if name.starts_with(DDP_BUCKET) {
-            let anew = self.has_buckets && std::mem::take(&mut self.before_buckets);
-            if anew && self.late.is_none() {
-                self.rebuild = Some(position);
+    pub fn op(&mut self, name: NameId, position: u64) {
+        match self.shared_ops.get(&name) {
+            None => {}
+            Some(SharedOp::Gather) => self.gathers += 1,
+            Some(SharedOp::Stage) => self.receives = true,
+            Some(SharedOp::Bucket) => {
+                let anew = self.has_buckets && std::mem::take(&mut self.before_buckets);
+                if anew && self.late.is_none() {
+                    self.rebuild = Some(position);
+                }
+                (self.has_buckets, self.before_buckets) = (true, false);
             }
-            (self.has_buckets, self.before_buckets) = (true, false);
         }
     }
 
     /// Notes that a block of this category was allocated.
     pub fn took(&mut self, category: Category, memory: &MemoryModel, names: &Names) {
         if category == Category::Gradient {
-            self.gradients = self.gradients.max(memory.by_category()[Category::Gradient as usize]);
+            self.gradients = self.gradients.max(memory.of_category(category));
         }
         if matches!(category, Category::Activation | Category::Gradient) {
             self.before_buckets = true;
@@ -111,7 +146,7 @@ impl Sharing {
     }
 
     pub fn end_step(&mut self, memory: &MemoryModel, names: &Names) {
-        let parameters = memory.by_category()[Category::Parameter as usize];
+        let parameters = memory.of_category(Category::Parameter);
         // If a program reports buckets as gradients, the gradients are views of them.
         let beside = |block: &BlockView| block.category != Category::Gradient;
         let buckets = Some(self.buckets(memory, names, beside)).filter(|buckets| self.lie_beside_gradients(*buckets));

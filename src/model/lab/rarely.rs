@@ -12,7 +12,6 @@ use crate::history::{Column, MarkKind};
 use crate::memory::MemoryModel;
 use crate::reading::Reading;
 use crate::run::About;
-use crate::sharing::Sharing;
 use crate::steps::StepPeaks;
 use crate::view::{GeneratedText, Level};
 use vramlab_allocator::units::Bytes;
@@ -29,7 +28,7 @@ impl Lab {
             }
             EventKind::Begin(about) => self.begin_anew(about),
             EventKind::About(about) => self.about = Arc::clone(about),
-            EventKind::AlikeRanks(alike) => self.sharing = Sharing::of(alike),
+            EventKind::AlikeRanks(alike) => self.sharing.restart(alike),
             EventKind::ForeignContexts(ranks) => self.foreign_contexts = Arc::clone(ranks),
             EventKind::DeviceMemory(memory) => self.device_memory = Some(*memory),
             EventKind::Presence(presence) => self.presence = *presence,
@@ -136,8 +135,11 @@ impl Lab {
     }
 
     fn define(&mut self, id: NameId, text: &Arc<str>) {
-        if let Err(refusal) = self.names.define(id, text) {
-            self.tell(Level::Danger, &refusal.to_string());
+        match self.names.define(id, text) {
+            Ok(()) => self.sharing.define(id, text),
+            Err(refusal) => {
+                self.tell(Level::Danger, &refusal.to_string());
+            }
         }
     }
 

@@ -251,6 +251,12 @@ impl MemoryModel {
         self.by_category.map(Bytes)
     }
 
+    /// Bytes of live blocks of one category.
+    #[must_use]
+    pub const fn of_category(&self, category: Category) -> Bytes {
+        Bytes(self.by_category[category as usize])
+    }
+
     /// Peaks since the last reset; `None` if there was none.
     #[must_use]
     pub const fn since_reset(&self) -> Option<PeaksSinceReset> {
