@@ -114,6 +114,11 @@ impl Situation {
         self.ledger
     }
 
+    /// Events before that moment.
+    pub(super) const fn position(&self) -> u64 {
+        self.position
+    }
+
     /// Examines every segment, and the blocks of those that may contain the largest hole.
     pub(super) fn of(memory: &MemoryModel, names: &Names) -> Self {
         let stranding = || {

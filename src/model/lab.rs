@@ -91,6 +91,8 @@ pub struct Lab {
     flipped: Option<u64>,
     /// The situation at the end of the last step.
     situation: Option<Arc<Situation>>,
+    /// The situation in the last view before a step ended.
+    viewed: Option<Arc<Situation>>,
     emptying: Option<Emptying>,
     /// The number of segments taken before the current step began.
     grown: u64,
@@ -316,7 +318,7 @@ impl Lab {
     /// A copy to go on from later, with only the [`History::tail`] of the history and without what is kept for the next view.
     #[must_use]
     pub fn checkpoint(&self) -> Self {
-        Self { segments: SegmentViews::default(), history: self.history.tail(), ..self.clone() }
+        Self { segments: SegmentViews::default(), viewed: None, history: self.history.tail(), ..self.clone() }
     }
 
     /// Takes over the history of a lab that saw the same events.

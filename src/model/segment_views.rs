@@ -15,8 +15,8 @@ pub(super) struct SegmentViews {
 impl SegmentViews {
     /// The segments of `memory`.
     pub fn update(&mut self, memory: &MemoryModel) -> Arc<Vec<SegmentView>> {
-        let versions: Vec<(u64, u64)> = memory.segments().map(|segment| segment.version()).collect();
-        if versions != self.versions {
+        let versions = || memory.segments().map(|segment| segment.version());
+        if !versions().eq(self.versions.iter().copied()) {
             // Both lists are in address order.
             let mut shown = self.versions.iter().zip(self.views.iter()).peekable();
             let views = memory.segments().map(|segment| {
@@ -27,7 +27,7 @@ impl SegmentViews {
                 }
             });
             let views = Arc::new(views.collect());
-            (self.versions, self.views) = (versions, views);
+            (self.versions, self.views) = (versions().collect(), views);
         }
         Arc::clone(&self.views)
     }

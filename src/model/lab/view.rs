@@ -14,17 +14,10 @@ impl Lab {
     /// A picture of the lab after the last event. Copies the segments that changed since the last view.
     pub fn view(&mut self) -> View {
         self.tell_emptying();
-        let now;
-        let situation = match &self.situation {
-            Some(situation) => situation,
-            None => {
-                now = Situation::of(&self.memory, self.names.texts());
-                &now
-            }
-        };
+        let situation = self.situation();
         let has_ended = self.run == RunState::Finished && self.fullest.1 > 0;
         let known = FindingInputs {
-            situation,
+            situation: &situation,
             fullest: has_ended.then_some(self.fullest),
             spare: self.last_peaks.spare,
             oom: self.autopsy.as_deref(),
@@ -84,6 +77,21 @@ impl Lab {
             names: self.names.texts().clone(),
             stacks: self.names.stacks().clone(),
             malformed: self.malformed,
+        }
+    }
+
+    /// The situation at the end of the last step, or now if none has ended.
+    fn situation(&mut self) -> Arc<Situation> {
+        if let Some(situation) = &self.situation {
+            return Arc::clone(situation);
+        }
+        match &self.viewed {
+            Some(viewed) if viewed.position() == self.memory.position() => Arc::clone(viewed),
+            _ => {
+                let now = Arc::new(Situation::of(&self.memory, self.names.texts()));
+                self.viewed = Some(Arc::clone(&now));
+                now
+            }
         }
     }
 }
