@@ -13,7 +13,8 @@ pub struct Bounds {
     /// For events. Beyond this the oldest are forgotten.
     pub frames: Bytes,
     /// For checkpoints: states from which others are replayed. Beyond this there are fewer, and it takes longer to
-    /// reach an event. Four stay, however large they are.
+    /// reach an event. Four stay, however large they are. As long as events take little memory, checkpoints may take
+    /// half as much as the events, or 24 MiB.
     pub checkpoints: Bytes,
 }
 
@@ -127,6 +128,8 @@ impl Timeline {
     const SPACING: u64 = 1 << 15;
     /// The most bytes of a checkpoint for each event between checkpoints: making it then takes less time than applying the events.
     const WEIGHT: u64 = 128;
+    /// The bytes that checkpoints may take however short the run is.
+    const ROOM: u64 = 24 << 20;
     /// How many checkpoints are never dropped, and the number of parts of the bound for frames that one stretch may take.
     const LEAST: usize = 4;
 
@@ -305,9 +308,16 @@ impl Timeline {
         let stretch = Stretch::new(&self.now);
         self.checkpoints += stretch.weight;
         self.stretches.push_back(stretch);
-        while self.checkpoints as u64 > self.bounds.checkpoints.0 && self.stretches.len() > Self::LEAST {
+        while self.checkpoints as u64 > self.room() && self.stretches.len() > Self::LEAST {
             self.thin();
         }
+    }
+
+    /// How many bytes checkpoints may take. Steps that repeat take little memory, so that a state before every few of
+    /// them would take most of it.
+    fn room(&self) -> u64 {
+        let most = self.bounds.checkpoints.0;
+        (self.frames as u64 / 2).clamp(Self::ROOM.min(most), most)
     }
 
     /// Drops every second checkpoint.
@@ -335,7 +345,7 @@ impl Timeline {
                 self.checkpoints -= oldest.weight;
             }
             // Memory use has become smaller, so there is room for closer checkpoints.
-            if (self.checkpoints as u64) < self.bounds.checkpoints.0 / 4 {
+            if (self.checkpoints as u64) < self.room() / 4 {
                 self.spacing = (self.spacing / 2).max(Self::SPACING);
             }
         }
