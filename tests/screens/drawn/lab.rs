@@ -1,5 +1,11 @@
 //! The Lab screen in the states of a run, on a GPU and without, in colour tiers and glyph tiers.
 
+use std::sync::Mutex;
+
+use vramlab::device::sim::CardCatalog;
+use vramlab::session::{DeviceChoice, Headless, LabSpec};
+use vramlab::workload::Catalog;
+
 use super::*;
 
 #[test]
@@ -101,6 +107,45 @@ fn ascii_without_colour() {
     let buf = frame(app("dark", ColorTier::None, GlyphTier::Ascii), crate::lab_states::running(), 100, 30);
     assert!(buf.content().iter().all(|cell| cell.symbol().is_ascii()));
     insta::assert_snapshot!(styles(&buf));
+}
+
+/// GPT-2 on a simulated card after a few steps: thin parts below a high curve.
+fn simulated_gpt2() -> Picture {
+    let entry = Catalog::with_user_workloads(None).entry("gpt2").unwrap();
+    let card = CardCatalog::with_user_cards(None).card("h200").unwrap();
+    let spec = LabSpec { device: DeviceChoice::Sim(Box::new(card)), ..LabSpec::new(entry) };
+    let lab = Arc::new(Mutex::new(Lab::new()));
+    let listener = Arc::clone(&lab);
+    let hear = move |event: &Event| listener.lock().unwrap().apply(event);
+    let mut run = Headless::start_before(spec, Some(Box::new(hear))).unwrap();
+    (0..3).for_each(|_| assert!(run.step().is_ok()));
+    let view = lab.lock().unwrap().view();
+    crate::lab_states::state_of(view, RunState::Paused)
+}
+
+/// Which parts are drawn as one depends on the plot's rows, and how many rows the legend takes on what it names.
+#[test]
+fn every_letter_of_the_curve_is_in_its_legend() {
+    let mut seen = 0;
+    for state in [crate::lab_states::running(), crate::lab_states::on_gpu(), simulated_gpt2()] {
+        for (width, height) in [80, 96, 120, 160, 200].into_iter().flat_map(|width| (24..=44).map(move |h| (width, h)))
+        {
+            let text = text(&frame(app("dark", ColorTier::None, GlyphTier::Unicode), state.clone(), width, height));
+            let Some(title) = text.lines().position(|line| line.contains("this step")) else { continue };
+            let left = text.lines().nth(title).unwrap().find("this step").unwrap();
+            let left = text.lines().nth(title).unwrap()[..left].chars().count();
+            let panel = text.lines().skip(title).map(|line| line.chars().skip(left).collect::<String>());
+            let panel: Vec<String> = panel.take_while(|line| !line.contains("forw")).collect();
+            let (words, areas): (Vec<&String>, Vec<&String>) =
+                panel.iter().partition(|line| line.contains(char::is_lowercase));
+            let words = words.into_iter().map(|line| format!(" {line} ")).collect::<String>();
+            for letter in areas.into_iter().flat_map(|line| line.chars()).filter(|at| at.is_uppercase() || *at == '&') {
+                seen += 1;
+                assert!(words.contains(&format!(" {letter} ")), "{letter} at {width}×{height}\n{text}");
+            }
+        }
+    }
+    assert!(seen > 10_000, "{seen}");
 }
 
 #[test]

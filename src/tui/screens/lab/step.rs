@@ -75,11 +75,17 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
     // What is drawn as one has one entry, which is known only once it is drawn; most often that takes as many rows.
     let mut legend_rows = legend_of(None).as_ref().map_or(0, rows_of);
     let mut drawn = scaled(below_legend(legend_rows));
-    let legend = legend_of(drawn.as_ref().map(|drawn| &*drawn.areas));
-    let rows = legend.as_ref().map_or(0, rows_of);
-    if rows != legend_rows {
+    let mut again = 2;
+    let legend = loop {
+        // In other rows other parts are drawn as one.
+        let legend = legend_of(drawn.as_ref().map(|drawn| &*drawn.areas));
+        let rows = legend.as_ref().map_or(0, rows_of);
+        if rows == legend_rows || again == 0 {
+            break legend;
+        }
+        again -= 1;
         (legend_rows, drawn) = (rows, scaled(below_legend(rows)));
-    }
+    };
     let plot = below_legend(legend_rows);
     // In few rows a line that nobody asked for would be in pieces, so its peak is written.
     let pinned = stage.picture.pinned.is_some();
