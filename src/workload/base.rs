@@ -33,12 +33,10 @@ impl Base {
         Ok(Self::Whole(Box::new(Linear::conv1d(cx, all, name, ends)?)))
     }
 
-    /// A layer of Falcon's own, without a bias; in 4 bits it is one like all others.
+    /// A layer of Falcon's own, without a bias. It is never quantised: transformers converts only what is exactly an
+    /// `nn.Linear`, and this is a subclass.
     pub fn product(cx: &mut Context, all: &mut Parameters, name: &str, ends: [usize; 2]) -> OpResult<Self> {
-        Ok(match Self::plain(cx, all, name, ends)? {
-            Self::Whole(linear) => Self::Whole(Box::new(linear.written_as_product())),
-            quantised @ Self::FourBit(_) => quantised,
-        })
+        Ok(Self::Whole(Box::new(Linear::plain(cx, all, name, ends)?.written_as_product())))
     }
 
     /// Outputs and inputs.

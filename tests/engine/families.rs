@@ -512,21 +512,38 @@ fn adapted_layers(workload: Box<dyn Workload>) -> BTreeSet<String> {
     trainer.parameters().filter_map(layer).collect()
 }
 
+/// What is said of a mini's model with these adapters.
+fn build(mini: &str, lora: Lora) -> Result<(), String> {
+    let mut entry = WorkloadEntry::of_config("mine", serde_json::from_value(minis()[mini].clone()).unwrap());
+    entry.lora = Some(lora);
+    entry.workload(Sizes::default(), Data::Reference, 1).map(drop).map_err(|error| error.to_string())
+}
+
+/// Adapters of rank 8, and the same above layers in 4 bits.
+fn whole_and_in_4_bits() -> [Lora; 2] {
+    let whole = Lora::of_rank(Extent::nearest(8));
+    let quantization = Some(Quantization { nested: false, compute: DType::Bf16, storage: None });
+    [whole, Lora { quantization, ..whole }]
+}
+
 /// bitsandbytes and peft support `Conv1D`; we do not compare it, so it is refused.
 #[test]
 fn conv1d_in_4_bits_or_with_dora_is_refused() {
-    let build = |lora: Lora| {
-        let mut entry = WorkloadEntry::of_config("mine", serde_json::from_value(minis()["gpt2-mini"].clone()).unwrap());
-        entry.lora = Some(lora);
-        entry.workload(Sizes::default(), Data::Reference, 1).map(drop).map_err(|error| error.to_string())
-    };
-    let plain = Lora::of_rank(Extent::nearest(8));
-    let quantization = Some(Quantization { nested: false, compute: DType::Bf16, storage: None });
+    let [whole, in_4_bits] = whole_and_in_4_bits();
     let words = "layers of Conv1D are not there in 4 bits, nor with DoRA; leave --quantize and --dora out";
-    for lora in [Lora { quantization, ..plain }, Lora { dora: true, ..plain }] {
-        assert_eq!(build(lora), Err(words.to_owned()));
+    for lora in [in_4_bits, Lora { dora: true, ..whole }] {
+        assert_eq!(build("gpt2-mini", lora), Err(words.to_owned()));
     }
-    assert_eq!(build(plain), Ok(()));
+    assert_eq!(build("gpt2-mini", whole), Ok(()));
+}
+
+/// transformers 5.17 converts where `type(module) is nn.Linear`; Falcon's layers are `FalconLinear` and stay whole.
+#[test]
+fn falcon_in_4_bits_is_refused() {
+    let [whole, in_4_bits] = whole_and_in_4_bits();
+    let words = "transformers quantises no layer of Falcon; leave --quantize out";
+    assert_eq!(build("falcon-mini", in_4_bits), Err(words.to_owned()));
+    assert_eq!(build("falcon-mini", whole), Ok(()));
 }
 
 /// What transformers builds from a file with a `text_config` is more than a language model, or nothing.

@@ -107,6 +107,10 @@ impl Decoder {
             let text = "layers of Conv1D are not there in 4 bits, nor with DoRA; leave --quantize and --dora out";
             return refused(text.to_owned());
         }
+        // transformers would leave every layer of Falcon whole.
+        if sizes.style.products && sizes.lora.is_some_and(|lora| lora.quantization.is_some()) {
+            return refused("transformers quantises no layer of Falcon; leave --quantize out".to_owned());
+        }
         if sizes.experts.is_some() && sizes.lora.is_some_and(|lora| lora.quantization.is_some()) {
             return refused("experts are not there in 4 bits; leave --quantize out".to_owned());
         }
