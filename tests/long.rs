@@ -16,11 +16,12 @@ use vramlab::workload::Catalog;
 const PART: u64 = 2_000_000;
 const PARTS: u64 = 4;
 /// The most that events and the states between them may take in a run of this length, in MiB.
-const ALL: u64 = 64;
-/// The most that the later parts may add together. Steps that repeat take less than a byte an event, so 2 MiB a part.
+const ALL: u64 = 48;
+/// The most that the later parts may add together: events take less than a byte each, so 2 MiB a part, and states as
+/// much.
 /// How much more the system's allocator holds depends on the largest burst of pictures, which comes in an earlier or a
 /// later part.
-const LATER: u64 = 24;
+const LATER: u64 = 20;
 
 /// Memory of this process, in MiB.
 fn held() -> u64 {

@@ -114,6 +114,24 @@ impl Configurations {
         }
     }
 
+    /// Leaves out the curve of the configuration in force if it is this one. Returns whether it was.
+    pub fn leave_out(&mut self, curve: Option<&Arc<Profile>>) -> bool {
+        let Some(tried) = self.all.get_mut(self.in_force) else { return false };
+        let own = tried.configuration.curve.as_ref();
+        let same = own.zip(curve).is_some_and(|(own, curve)| Arc::ptr_eq(own, curve));
+        if same {
+            Arc::make_mut(tried).set_curve(None);
+        }
+        same
+    }
+
+    /// Gives the configuration in force the curve that was left out.
+    pub fn put_back(&mut self, curve: Option<&Arc<Profile>>) {
+        if let Some(tried) = self.all.get_mut(self.in_force) {
+            Arc::make_mut(tried).set_curve(curve.cloned());
+        }
+    }
+
     /// All configurations in which a step ended or failed.
     pub fn view(&self) -> Vec<Arc<Configuration>> {
         let all = self.all.iter();
@@ -123,6 +141,11 @@ impl Configurations {
 }
 
 impl TriedConfiguration {
+    fn set_curve(&mut self, curve: Option<Arc<Profile>>) {
+        self.configuration.curve = curve;
+        self.measured = OnceLock::new();
+    }
+
     fn measured(&self) -> &Arc<Configuration> {
         self.measured.get_or_init(|| {
             let measured = measure(&self.samples).map(|measured| (self.samples.len(), measured));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::profile::Profile;
+use super::profile::{PackedProfile, Profile};
 
 /// The curves of steps. The current step's is still being recorded.
 #[derive(Clone, Debug, Default)]
@@ -39,10 +39,38 @@ impl Curves {
         }
     }
 
-    /// The number of samples that only a copy of the curves keeps alive.
-    pub fn samples(&self) -> usize {
-        let curves = [self.under_way.as_ref(), self.last.as_deref()];
-        curves.into_iter().flatten().map(|profile| profile.samples.len()).sum()
+    /// The curves in a small part of their bytes.
+    pub fn pack(&self) -> PackedCurves {
+        PackedCurves {
+            under_way: self.under_way.as_ref().map(PackedProfile::of),
+            last: self.last.as_deref().map(PackedProfile::of),
+            before: self.before.clone(),
+        }
+    }
+}
+
+/// [`Curves`] of a state that is kept for long.
+#[derive(Clone, Debug)]
+pub(crate) struct PackedCurves {
+    under_way: Option<PackedProfile>,
+    last: Option<PackedProfile>,
+    /// The run keeps this one as well, for as long as nothing changes.
+    before: Option<Arc<Profile>>,
+}
+
+impl PackedCurves {
+    /// The curves.
+    pub fn unpack(&self) -> Curves {
+        Curves {
+            under_way: self.under_way.as_ref().map(PackedProfile::unpack),
+            last: self.last.as_ref().map(|last| Arc::new(last.unpack())),
+            before: self.before.clone(),
+        }
+    }
+
+    /// The bytes of what only these curves keep alive.
+    pub fn weight(&self) -> usize {
+        [&self.under_way, &self.last].into_iter().flatten().map(PackedProfile::weight).sum()
     }
 }
 

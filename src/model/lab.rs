@@ -1,9 +1,12 @@
 //! Everything that is known of a run at its last event, for screens.
 
+mod packed;
 mod rarely;
 mod view;
 
 use std::sync::Arc;
+
+pub(crate) use packed::PackedLab;
 
 use super::Parallelism;
 use super::alike::AlikeRanks;
@@ -24,7 +27,7 @@ use super::lesson::LessonNote;
 use super::log::{LineId, Log};
 use super::memory::{MemoryModel, ModelError};
 use super::presence::Presence;
-use super::profile::{Profile, Sample};
+use super::profile::Profile;
 use super::reading::Reading;
 use super::run::{About, DeviceKind, RunSettings, RunState};
 use super::segment_views::SegmentViews;
@@ -324,19 +327,6 @@ impl Lab {
     /// Takes over the history of a lab that saw the same events.
     pub(super) fn take_history(&mut self, history: History) {
         self.history = history;
-    }
-
-    /// Approximate bytes of a copy, including what it alone keeps alive once the run has gone on.
-    #[must_use]
-    pub fn weight(&self) -> usize {
-        const PIECE: usize = 80;
-        const SAMPLE: usize = size_of::<Sample>();
-        const NAME: usize = size_of::<Arc<str>>();
-        (1 << 14)
-            + self.memory.pieces() * PIECE
-            + self.curves.samples() * SAMPLE
-            + self.names.texts().0.len() * NAME
-            + self.names.frames() * size_of::<NameId>()
     }
 
     /// Applies the next event.

@@ -1,5 +1,6 @@
 //! The labs of all devices of one stream.
 
+use super::lab::PackedLab;
 use super::{Event, History, Lab};
 use vramlab_allocator::units::DeviceIndex;
 
@@ -81,9 +82,42 @@ impl Ranks {
         self.labs.iter_mut().zip(histories).for_each(|(lab, history)| lab.take_history(history));
     }
 
-    /// Approximate bytes of a copy.
+    /// Everything that is known now in a small part of its bytes, to go on from later.
+    #[must_use]
+    pub fn pack(&mut self) -> PackedRanks {
+        PackedRanks {
+            labs: self.labs.iter_mut().map(PackedLab::of).collect(),
+            beyond: self.beyond,
+            position: self.position,
+        }
+    }
+}
+
+/// [`Ranks`] at a moment, without the columns of histories and without what is kept for the next view.
+#[derive(Clone, Debug)]
+pub struct PackedRanks {
+    labs: Box<[PackedLab]>,
+    beyond: u64,
+    position: u64,
+}
+
+impl PackedRanks {
+    /// A state to go on from.
+    #[must_use]
+    pub fn unpack(&self) -> Ranks {
+        let labs = self.labs.iter().map(PackedLab::unpack).collect();
+        Ranks { labs, beyond: self.beyond, position: self.position }
+    }
+
+    /// The number of events before it, of all devices.
+    #[must_use]
+    pub const fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Approximate bytes, including what it alone keeps alive once the run has gone on.
     #[must_use]
     pub fn weight(&self) -> usize {
-        self.labs.iter().map(Lab::weight).sum()
+        self.labs.iter().map(PackedLab::weight).sum()
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::{Excerpt, Frame, FrameBuilder, RecordingError};
 use vramlab_allocator::units::Bytes;
-use vramlab_model::{Event, Micros, Ranks};
+use vramlab_model::{Event, Micros, PackedRanks, Ranks};
 
 /// How much memory a [`Timeline`] may take for the past.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub struct Timeline {
 /// Some consecutive frames, and the state before them.
 #[derive(Debug)]
 struct Stretch {
-    before: Ranks,
+    before: PackedRanks,
     /// The bytes of `before`.
     weight: usize,
     frames: Vec<Frame>,
@@ -92,8 +92,8 @@ impl Near {
 }
 
 impl Stretch {
-    fn new(now: &Ranks) -> Self {
-        let before = now.checkpoint();
+    fn new(now: &mut Ranks) -> Self {
+        let before = now.pack();
         Self { weight: before.weight(), before, frames: Vec::new(), bytes: 0 }
     }
 
@@ -127,7 +127,7 @@ impl Timeline {
     /// The fewest events between two checkpoints, which take some milliseconds to replay.
     const SPACING: u64 = 1 << 15;
     /// The most bytes of a checkpoint for each event between checkpoints: making it then takes less time than applying the events.
-    const WEIGHT: u64 = 128;
+    const WEIGHT: u64 = 32;
     /// The bytes that checkpoints may take however short the run is.
     const ROOM: u64 = 24 << 20;
     /// How many checkpoints are never dropped, and the number of parts of the bound for frames that one stretch may take.
@@ -136,8 +136,8 @@ impl Timeline {
     /// A timeline of which nothing has happened yet.
     #[must_use]
     pub fn new(bounds: Bounds) -> Self {
-        let now = Ranks::default();
-        let stretch = Stretch::new(&now);
+        let mut now = Ranks::default();
+        let stretch = Stretch::new(&mut now);
         Self {
             bounds,
             now,
@@ -305,7 +305,7 @@ impl Timeline {
     }
 
     fn begin_stretch(&mut self) {
-        let stretch = Stretch::new(&self.now);
+        let stretch = Stretch::new(&mut self.now);
         self.checkpoints += stretch.weight;
         self.stretches.push_back(stretch);
         while self.checkpoints as u64 > self.room() && self.stretches.len() > Self::LEAST {
@@ -361,7 +361,7 @@ impl Timeline {
         let Some(stretch) = self.stretches.get(index) else { return self.now.checkpoint() };
         let mut state = match near {
             Some(near) if near.position() >= stretch.first() => near,
-            _ => stretch.before.clone(),
+            _ => stretch.before.unpack(),
         };
         self.decode_around(position.saturating_sub(1));
         let before = position.saturating_sub(Near::BEFORE);

@@ -300,12 +300,16 @@ fn writing_a_piece_of_text_takes_no_room_in_the_charts() {
 }
 
 #[test]
-fn a_checkpoint_goes_on_as_the_original_does() {
-    let events = synthetic::training_run();
-    for at in [0, 1, 777, events.len() / 2, events.len() - 1] {
+fn a_checkpoint_goes_on_as_the_original_does_packed_or_not() {
+    let events = with_settings(synthetic::training_run());
+    let checkpoint: [fn(&mut Lab) -> Lab; 2] = [|lab| lab.checkpoint(), |lab| PackedLab::of(lab).unpack()];
+    for (checkpoint, at) in checkpoint
+        .iter()
+        .flat_map(|way| [0, 1, 777, events.len() / 2, events.len() - 1, events.len()].map(|at| (way, at)))
+    {
         let mut original = lab_of(&events[..at]);
         original.view();
-        let mut copy = original.checkpoint();
+        let mut copy = checkpoint(&mut original);
         for event in &events[at..] {
             original.apply(event);
             copy.apply(event);

@@ -2,6 +2,7 @@
 
 mod error;
 mod model;
+mod packed;
 mod run;
 mod segments;
 mod spans;
@@ -11,4 +12,5 @@ mod tests;
 
 pub use error::{Fault, ModelError};
 pub use model::MemoryModel;
+pub(crate) use packed::PackedMemory;
 pub use segments::Segment;

@@ -74,6 +74,16 @@ pub(super) struct Spans {
 }
 
 impl Spans {
+    /// No spans yet, with room for this many.
+    pub(super) fn with_capacity(spans: usize) -> Self {
+        Self {
+            slab: Vec::with_capacity(spans),
+            births: Vec::with_capacity(spans),
+            by_start: HashMap::with_capacity_and_hasher(spans, BuildHasherDefault::default()),
+            ..Self::default()
+        }
+    }
+
     pub(super) fn get(&self, id: SpanId) -> &Span {
         &self.slab[id as usize]
     }
@@ -142,7 +152,7 @@ impl Spans {
     /// Enters a span among the free ones.
     pub(super) fn enter_free(&mut self, id: SpanId) {
         let span = &mut self.slab[id as usize];
-        let class = &mut self.free.0[SizeClasses::of(span.size)];
+        let class = self.free.with_room_for(span.size);
         span.state = State::Free { slot: class.len() as u32 };
         class.push(id);
     }
@@ -175,12 +185,13 @@ impl Spans {
         if let Some(id) = self.at(start) {
             return Some(id).filter(covers);
         }
-        self.free.0[SizeClasses::of(end - start)..].iter().rev().flatten().copied().find(covers)
+        self.free.large_enough(end - start).iter().rev().flatten().copied().find(covers)
     }
 }
 
-/// Free spans by size, in eight classes for every power of two, so that the largest is in the topmost class.
-#[derive(Clone, Debug)]
+/// Free spans by size, in eight classes for every power of two, so that the largest is in the topmost class. There are
+/// as many classes as the largest span so far needed.
+#[derive(Clone, Debug, Default)]
 struct SizeClasses(Vec<Vec<SpanId>>);
 
 impl SizeClasses {
@@ -189,11 +200,19 @@ impl SizeClasses {
         let eighth = if exponent < 3 { 0 } else { (size >> (exponent - 3)) & 7 };
         exponent as usize * 8 + eighth as usize
     }
-}
 
-impl Default for SizeClasses {
-    fn default() -> Self {
-        Self(vec![Vec::new(); 64 * 8])
+    /// The class of a size, to enter a span of it.
+    fn with_room_for(&mut self, size: u64) -> &mut Vec<SpanId> {
+        let class = Self::of(size);
+        if class >= self.0.len() {
+            self.0.resize_with(class + 1, Vec::new);
+        }
+        &mut self.0[class]
+    }
+
+    /// The classes that may have spans of at least this size.
+    fn large_enough(&self, size: u64) -> &[Vec<SpanId>] {
+        self.0.get(Self::of(size)..).unwrap_or_default()
     }
 }
 

@@ -457,6 +457,13 @@ fn check(model: &MemoryModel, obvious: &Obvious) {
     assert_eq!(blocks, expected);
 }
 
+/// Everything that can be asked about segments, versions included: what was drawn of one state is drawn again of another.
+fn segments_of(model: &MemoryModel) -> String {
+    let segments = model.segments();
+    let segments: Vec<_> = segments.map(|segment| (segment.version(), segment.free(), segment.view())).collect();
+    format!("{segments:?} {:?} {:?}", model.ledger(), model.largest_hole())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
@@ -476,6 +483,28 @@ proptest! {
             peak_reserved = peak_reserved.max(model.reserved());
         }
         prop_assert_eq!((model.peak_allocated(), model.peak_reserved()), (peak_allocated, peak_reserved));
+    }
+
+    #[test]
+    fn a_packed_model_goes_on_as_the_model_does(
+        words in prop::collection::vec(any::<[u32; 4]>(), 1..160),
+        often in 1..20_usize,
+    ) {
+        let (mut model, mut obvious) = (MemoryModel::new(), Obvious::default());
+        let mut twin = MemoryModel::new();
+        for (index, words) in words.into_iter().enumerate() {
+            if index % often == 0 {
+                let before = segments_of(&twin);
+                let packed = PackedMemory::of(&mut twin);
+                prop_assert_eq!(&segments_of(&twin), &before, "packing changes nothing");
+                twin = packed.unpack();
+            }
+            let next = event(next_event(&obvious, words));
+            obvious.apply(&next.kind);
+            prop_assert_eq!(model.apply(&next), twin.apply(&next));
+            prop_assert_eq!(segments_of(&model), segments_of(&twin));
+        }
+        check(&twin, &obvious);
     }
 
     #[test]
@@ -509,4 +538,14 @@ fn a_training_run_agrees_with_the_definition() {
         assert!(obvious.apply(&event.kind));
         assert_eq!(accounts(&model), obvious.accounts());
     }
+}
+
+#[test]
+fn a_packed_block_takes_less_than_twenty_bytes() {
+    let mut model = MemoryModel::new();
+    for event in synthetic::crowded(5000) {
+        model.apply(&event).unwrap();
+    }
+    let (packed, pieces) = (PackedMemory::of(&mut model), model.pieces());
+    assert!(pieces > 5000 && packed.weight() < 20 * pieces, "{} bytes for {pieces} pieces", packed.weight());
 }
