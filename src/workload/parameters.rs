@@ -13,7 +13,7 @@ use vramlab_model::Category;
 use vramlab_train::{Context, FourBitWeight, OpResult, Shape, Tensor, World};
 
 use super::hash::Chain;
-use super::plan::{ExpertFiles, TensorPlan};
+use super::plan::TensorPlan;
 use super::quantization::Quantization;
 
 use init::Init;
@@ -38,6 +38,8 @@ pub(super) struct Parameters {
     /// The modules of which ranks load parts.
     plan: TensorPlan,
     made: Vec<Option<ParameterEntry>>,
+    /// Buffers that are loaded with the parameters.
+    buffers: Vec<LoadedBuffer>,
 }
 
 struct ParameterEntry {
@@ -53,6 +55,14 @@ struct ParameterEntry {
     four_bit: Option<FourBitWeight>,
     /// It already has its values.
     loaded: bool,
+}
+
+/// A buffer on the meta device until it is loaded.
+struct LoadedBuffer {
+    name: String,
+    data: Tensor,
+    /// Its bytes in the type in which it was made.
+    bytes: u64,
 }
 
 /// How a parameter takes part in training.
@@ -76,6 +86,7 @@ impl Parameters {
             parts: None,
             plan: TensorPlan::LLAMA,
             made: Vec::new(),
+            buffers: Vec::new(),
         }
     }
 
@@ -123,7 +134,7 @@ impl Parameters {
 
     /// Whether ranks load some hidden values of every expert.
     pub fn splits_experts(&self) -> bool {
-        self.splits() && self.plan.experts != ExpertFiles::Whole
+        self.splits() && self.plan.splits_experts
     }
 
     /// The type of parameters that are created.
@@ -193,6 +204,24 @@ impl Parameters {
     pub fn unused<const RANK: usize>(&self, cx: &Context, name: &str, dims: &[usize; RANK]) -> OpResult<Tensor> {
         let (shape, id) = (Shape::new(dims), cx.memory().name(name));
         cx.memory().named_tensor(shape, self.dtype, Category::Parameter, id, StreamId::DEFAULT)
+    }
+
+    /// A tensor of zeros that a module keeps beside its parameters and that files have. The types are those in which it is
+    /// made and loaded.
+    pub fn buffer(
+        &mut self,
+        cx: &mut Context,
+        name: &str,
+        shape: Shape,
+        [made, loaded]: [DType; 2],
+    ) -> OpResult<Tensor> {
+        if !self.loads() {
+            return cx.buffer(name, shape, made, 0.0);
+        }
+        let data = cx.memory().meta(shape, loaded);
+        let bytes = made.bytes(shape.numel()).get();
+        self.buffers.push(LoadedBuffer { name: name.to_owned(), data: data.clone(), bytes });
+        Ok(data)
     }
 
     /// A bias.

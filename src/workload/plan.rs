@@ -11,15 +11,24 @@ pub enum TensorPair {
     Gathered,
 }
 
-/// The names of the experts' matrices in files, which have one per expert, if ranks split them.
+/// How files have the experts' matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpertFiles {
-    /// They are whole on every rank.
-    Whole,
-    /// As a gated MLP's (`mlp.experts.0.gate_proj`).
+    /// One per expert, named as a gated MLP's (`mlp.experts.0.gate_proj`).
     Own,
-    /// As Mixtral's (`block_sparse_moe.experts.0.w1`).
+    /// One per expert, with Mixtral's names (`block_sparse_moe.experts.0.w1`).
     Mixtral,
+    /// As the model has them: one for all experts.
+    Joined,
+    /// The same with Granite's names (`block_sparse_moe.input_linear`).
+    Granite,
+}
+
+impl ExpertFiles {
+    /// Whether the model joins what files have apart.
+    pub const fn are_apart(self) -> bool {
+        matches!(self, Self::Own | Self::Mixtral)
+    }
 }
 
 /// A family's plan.
@@ -33,8 +42,10 @@ pub struct TensorPlan {
     pub table: bool,
     /// Norms of heads are whole on every rank, and their gradients summed.
     pub norms: bool,
-    /// Whether experts are split, and their names in files.
+    /// The experts' matrices in files.
     pub experts: ExpertFiles,
+    /// Ranks split experts.
+    pub splits_experts: bool,
     /// The head's name in files.
     pub head: &'static str,
     /// There is no plan.
@@ -54,7 +65,8 @@ impl TensorPlan {
         mlp: TensorPair::Split,
         table: false,
         norms: false,
-        experts: ExpertFiles::Whole,
+        experts: ExpertFiles::Own,
+        splits_experts: false,
         head: "lm_head",
         none: false,
     };
@@ -92,13 +104,15 @@ impl TensorPlan {
             return format!("{}.{of_head}", self.head);
         }
         let [sparse, gate_up, down] = match self.experts {
-            ExpertFiles::Whole => return parameter.to_owned(),
-            ExpertFiles::Own => [".mlp.", ".0.gate_proj.weight", ".0.down_proj.weight"],
-            ExpertFiles::Mixtral => [".block_sparse_moe.", ".0.w1.weight", ".0.w2.weight"],
+            ExpertFiles::Joined => return parameter.to_owned(),
+            ExpertFiles::Own => [".mlp.", ".experts.0.gate_proj.weight", ".experts.0.down_proj.weight"],
+            ExpertFiles::Mixtral => [".block_sparse_moe.", ".experts.0.w1.weight", ".experts.0.w2.weight"],
+            ExpertFiles::Granite => [".mlp.", ".input_linear.weight", ".output_linear.weight"],
         };
-        let own = parameter.replace(".mlp.", sparse);
+        // ERNIE's files have it beside the router.
+        let own = parameter.replace(".gate.moe_statics.", ".moe_statics.").replace(".mlp.", sparse);
         let named = |end: &str, file: &str| own.strip_suffix(end).map(|of| format!("{of}{file}"));
-        named(".gate_up_proj", gate_up).or_else(|| named(".down_proj", down)).unwrap_or(own)
+        named(".experts.gate_up_proj", gate_up).or_else(|| named(".experts.down_proj", down)).unwrap_or(own)
     }
 
     /// Whether the plan names the parameter or its module.
@@ -107,7 +121,7 @@ impl TensorPlan {
         let experts = parameter.ends_with(".mlp.experts.gate_up_proj") || parameter.ends_with(".mlp.experts.down_proj");
         let is = |own: &str| module.rsplit('.').next() == Some(own);
         self.role(module).is_some()
-            || self.experts != ExpertFiles::Whole && experts
+            || self.splits_experts && experts
             || self.table && (is("embed_tokens") || is("embed_in"))
             || self.norms && (is("q_norm") || is("k_norm"))
     }
@@ -129,7 +143,7 @@ mod tests {
         assert_eq!(phi.role("model.layers.0.self_attn.o_proj"), Some(TensorRole::RowsOfWhole));
         assert!(llama.has("model.layers.0.self_attn.q_proj.bias") && llama.has("lm_head.weight"));
         assert!(!llama.has("model.embed_tokens.weight") && !llama.has("model.layers.0.self_attn.q_norm.weight"));
-        let experts = TensorPlan { experts: ExpertFiles::Own, ..llama };
+        let experts = TensorPlan { splits_experts: true, ..llama };
         assert!(experts.has("model.layers.0.mlp.experts.down_proj") && !experts.has("model.layers.0.mlp.gate.weight"));
         assert!(!TensorPlan { none: true, ..llama }.has("lm_head.weight"));
     }

@@ -546,6 +546,20 @@ fn falcon_in_4_bits_is_refused() {
     assert_eq!(build("falcon-mini", whole), Ok(()));
 }
 
+/// Several ranks with experts beside layers in 4 bits were not compared, so what shards parameters refuses them.
+#[test]
+fn experts_beside_layers_in_4_bits_are_not_sharded() {
+    let make = |parallelism| {
+        let member = Member { parallelism, world: World::new(2, 0).unwrap() };
+        let options = TrainerOptions { member: Some(member), ..TrainerOptions::default() };
+        let (device, model) = (Box::new(SimDevice::h200().unwrap()), workload("qwen3moe-mini.bf16wnf4loraattn"));
+        Trainer::new(device, model, Config::new(2), options, Box::new(())).map(drop).map_err(|error| error.to_string())
+    };
+    let words = "experts beside layers in 4 bits are not sharded here; use ddp, or leave --quantize out";
+    assert_eq!(make(Parallelism::Fsdp), Err(words.to_owned()));
+    assert_eq!(make(Parallelism::Ddp), Ok(()));
+}
+
 /// What transformers builds from a file with a `text_config` is more than a language model, or nothing.
 #[test]
 fn a_vision_tower_that_is_not_there_is_refused() {

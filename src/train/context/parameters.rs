@@ -56,6 +56,18 @@ impl Context {
         Ok(data)
     }
 
+    /// Takes a block for a buffer on the meta device, fills it with zeros and registers it.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn materialise_buffer(&mut self, data: &Tensor, name: &str) -> OpResult<()> {
+        let name = self.memory.name(name);
+        data.storage().refill(data.numel(), Category::Other, name)?;
+        self.launch(kernels::Elementwise::Fill { dst: data.operand(), value: 0.0 })?;
+        self.buffers.push(Buffer { name, data: data.clone() });
+        Ok(())
+    }
+
     /// Unregisters a buffer that the module has replaced by another tensor.
     pub fn forget_buffer(&mut self, buffer: &Tensor) {
         self.buffers.retain(|kept| !kept.data.shares_storage(buffer));

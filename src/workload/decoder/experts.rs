@@ -60,7 +60,7 @@ impl SparseMlp {
             }
             let weight = all.weight_in_f32(cx, &format!("{of_router}.weight"), &[count, width])?;
             let correction = format!("{of_router}.moe_statics.e_score_correction_bias");
-            cx.buffer(&correction, Shape::new(&[1, count]), DType::F32, 0.0)?;
+            all.buffer(cx, &correction, Shape::new(&[1, count]), [DType::F32; 2])?;
             Ok(Linear::tied(cx, &of_router, weight))
         };
         let first = router_first.then(|| router(cx, all)).transpose()?;
@@ -77,12 +77,13 @@ impl SparseMlp {
             Some(router) => router,
             None => router(cx, all)?,
         };
-        let correction = |cx: &mut Context, rule: GroupRule| {
+        let mut correction = |cx: &mut Context, rule: GroupRule| {
+            if rule.scores != ExpertScores::Sigmoid {
+                return Ok(None);
+            }
             let name = format!("{name}.gate.e_score_correction_bias");
-            let dtype = if narrow_correction { router.dtype() } else { DType::F32 };
-            let made =
-                (rule.scores == ExpertScores::Sigmoid).then(|| cx.buffer(&name, Shape::new(&[count]), dtype, 0.0));
-            made.transpose()
+            let made = if narrow_correction { router.dtype() } else { DType::F32 };
+            all.buffer(cx, &name, Shape::new(&[count]), [made, DType::F32]).map(Some)
         };
         let in_groups = in_groups.map(|rule| OpResult::Ok((rule, correction(cx, rule)?))).transpose()?;
         let (gated, word) = match in_groups.is_none() {

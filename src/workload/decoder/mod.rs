@@ -111,9 +111,6 @@ impl Decoder {
         if sizes.style.products && sizes.lora.is_some_and(|lora| lora.quantization.is_some()) {
             return refused("transformers quantises no layer of Falcon; leave --quantize out".to_owned());
         }
-        if sizes.experts.is_some() && sizes.lora.is_some_and(|lora| lora.quantization.is_some()) {
-            return refused("experts are not there in 4 bits; leave --quantize out".to_owned());
-        }
         // peft puts adapters beside experts and their router too, unless one more expert sees every position, of what a gate lets through.
         // Those that are no linear layers, all of these leave out.
         let none = sizes.experts.is_some_and(|experts| experts.rule.of_chosen);
@@ -225,6 +222,10 @@ impl Workload for Decoder {
                 "weights in 4 bits are sharded as what the others are, and bnb_4bit_quant_storage is {is} here; make it {needed}"
             );
             return Err(TrainError::Workload(text).into());
+        }
+        if cx.shards_parameters() && quantization.is_some() && self.sizes.experts.is_some() {
+            let text = "experts beside layers in 4 bits are not sharded here; use ddp, or leave --quantize out";
+            return Err(TrainError::Workload(text.to_owned()).into());
         }
         // fully_shard reduces the gradients of a unit in one type.
         let router_in_f32 = self.sizes.experts.is_some_and(|experts| experts.least_sum.is_some());

@@ -5,7 +5,7 @@ use vramlab_device::DType;
 use vramlab_model::Category;
 use vramlab_train::{Context, OpResult, Shape, Tensor, World};
 
-use super::{ParameterEntry, Parameters};
+use super::{LoadedBuffer, ParameterEntry, Parameters};
 
 impl Parameters {
     /// Loads the parameters on the meta device as transformers does: a block of all bytes is allocated and freed, then the
@@ -22,12 +22,24 @@ impl Parameters {
             };
             if self.plan.has(&made.name) { whole / ranks } else { whole }
         };
-        let bytes = self.made.iter().flatten().fold(0_u64, |sum, made| sum.saturating_add(size(made)));
+        let sizes = self.made.iter().flatten().map(size);
+        let buffers = self.buffers.iter().map(|buffer| buffer.bytes);
+        let bytes = sizes.chain(buffers).fold(0_u64, u64::saturating_add);
         let shape = Shape::new(&[usize::try_from(bytes).unwrap_or(usize::MAX)]);
         drop(cx.memory().tensor(shape, DType::U8, Category::Temporary, "caching_allocator_warmup")?);
-        let mut order: Vec<_> = self.made.iter_mut().flatten().enumerate().collect();
-        order.sort_by_cached_key(|(_, made)| natural_key(&self.plan.in_files(&made.name)));
-        for (number, made) in order {
+        let parameters = self.made.iter_mut().flatten().enumerate();
+        let parameters = parameters.map(|(number, made)| FileEntry::Parameter(number, made));
+        let buffers = self.buffers.drain(..).map(FileEntry::Buffer);
+        let mut order: Vec<_> = parameters.chain(buffers).collect();
+        order.sort_by_cached_key(|entry| natural_key(&self.plan.in_files(entry.name())));
+        for entry in order {
+            let (number, made) = match entry {
+                FileEntry::Parameter(number, made) => (number, made),
+                FileEntry::Buffer(LoadedBuffer { name, data, .. }) => {
+                    cx.materialise_buffer(&data, &name)?;
+                    continue;
+                }
+            };
             let ParameterEntry { name, data, init, four_bit, whole, .. } = made;
             match four_bit {
                 Some(weight) => {
@@ -39,7 +51,7 @@ impl Parameters {
                 }
                 None => {
                     match data.shape().dims() {
-                        &[count, ..] if data.shape().dims().len() == 3 => load_experts(cx, data, name, count)?,
+                        &[count, _, _] if self.plan.experts.are_apart() => load_experts(cx, data, name, count)?,
                         _ => cx.memory().materialise(data, name)?,
                     }
                     match (self.parts, whole) {
@@ -51,6 +63,22 @@ impl Parameters {
             made.loaded = true;
         }
         Ok(())
+    }
+}
+
+/// Something that files have.
+enum FileEntry<'a> {
+    /// A parameter with its number.
+    Parameter(usize, &'a mut ParameterEntry),
+    Buffer(LoadedBuffer),
+}
+
+impl FileEntry<'_> {
+    fn name(&self) -> &str {
+        match self {
+            Self::Parameter(_, made) => &made.name,
+            Self::Buffer(buffer) => &buffer.name,
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! gpt-oss.
 
 use super::super::super::llama::NormKind;
+use super::super::super::plan::{ExpertFiles, TensorPlan};
 use super::super::family::{Family, OwnExperts, WindowRule};
 use super::super::names::Names;
 use super::super::rotary_scaling::{RotaryScaling, YarnScaling};
@@ -19,7 +20,7 @@ pub(super) static FAMILIES: &[Family] = &[Family {
         sinks: true,
         told: PositionUse::Layers,
         names: GPT_OSS_NAMES,
-        plan: NO_PLAN,
+        plan: TensorPlan { experts: ExpertFiles::Joined, ..NO_PLAN },
         ..Style::LLAMA
     },
     attention_bias: (true, Biases::All),

@@ -1,6 +1,7 @@
 //! Granite's.
 
 use super::super::super::llama::PackedMlp;
+use super::super::super::plan::{ExpertFiles, TensorPlan};
 use super::super::family::{Family, HiddenRule, OwnExperts};
 use super::super::names::Names;
 use super::super::style::{LayerFusion, NormsMade, PositionUse, Style};
@@ -16,6 +17,9 @@ const GRANITE_EXPERTS: [&str; 6] =
 /// GraniteMoE's names.
 const GRANITE_MOE_NAMES: Names = Names { mlp_of_layer: "block_sparse_moe", router: "router", ..Names::LLAMA };
 
+/// No plan, and how files have experts.
+const GRANITE_MOE_PLAN: TensorPlan = TensorPlan { experts: ExpertFiles::Granite, ..NO_PLAN };
+
 /// Granite 4's names.
 const GRANITE4_NAMES: Names = Names { mlp_of_layer: "shared_mlp", ..Names::LLAMA };
 
@@ -28,7 +32,12 @@ pub(super) static FAMILIES: &[Family] = &[
     },
     Family {
         name: "granitemoe",
-        style: Style { norms_made: NormsMade::Between, names: GRANITE_MOE_NAMES, plan: NO_PLAN, ..Style::LLAMA },
+        style: Style {
+            norms_made: NormsMade::Between,
+            names: GRANITE_MOE_NAMES,
+            plan: GRANITE_MOE_PLAN,
+            ..Style::LLAMA
+        },
         experts: Some(OwnExperts { widens: true, of_chosen: true, ..EXPERTS }),
         late_embedding: true,
         own_keys: &GRANITE_EXPERTS,
@@ -36,7 +45,12 @@ pub(super) static FAMILIES: &[Family] = &[
     },
     Family {
         name: "granitemoeshared",
-        style: Style { norms_made: NormsMade::Between, names: GRANITE_MOE_NAMES, plan: NO_PLAN, ..Style::LLAMA },
+        style: Style {
+            norms_made: NormsMade::Between,
+            names: GRANITE_MOE_NAMES,
+            plan: GRANITE_MOE_PLAN,
+            ..Style::LLAMA
+        },
         experts: Some(OwnExperts { widens: true, of_chosen: true, shared_of_layer: true, ..EXPERTS }),
         late_embedding: true,
         own_keys: &GRANITE_EXPERTS,

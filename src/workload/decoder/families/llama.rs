@@ -1,6 +1,7 @@
 //! Llama, and those that are Llama but for a property or two.
 
 use super::super::super::llama::NormKind;
+use super::super::super::plan::{ExpertFiles, TensorPlan};
 use super::super::family::{EpsKey, Family, HiddenRule, OwnDropouts, OwnExperts, WindowRule};
 use super::super::names::Names;
 use super::super::rotary_scaling::{Llama3Scaling, RotaryScaling};
@@ -134,6 +135,7 @@ pub(super) static FAMILIES: &[Family] = &[
             narrow_softmax: true,
             kept: LayerLocals::AttentionOutput,
             names: LLAMA4_NAMES,
+            plan: TensorPlan { experts: ExpertFiles::Joined, ..TensorPlan::LLAMA },
             ..Style::LLAMA
         },
         vocab: Some(202_048),

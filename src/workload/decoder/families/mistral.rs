@@ -38,7 +38,10 @@ pub(super) static FAMILIES: &[Family] = &[
     },
     Family {
         name: "mixtral",
-        style: Style { plan: TensorPlan { experts: ExpertFiles::Mixtral, ..TensorPlan::LLAMA }, ..Style::LLAMA },
+        style: Style {
+            plan: TensorPlan { experts: ExpertFiles::Mixtral, splits_experts: true, ..TensorPlan::LLAMA },
+            ..Style::LLAMA
+        },
         attention_bias: NO_BIAS,
         kv_heads: Some(8),
         eps: 1e-5,

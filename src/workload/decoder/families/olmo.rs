@@ -1,7 +1,7 @@
 //! OLMo's.
 
 use super::super::super::llama::NormKind;
-use super::super::super::plan::{ExpertFiles, TensorPair, TensorPlan};
+use super::super::super::plan::{TensorPair, TensorPlan};
 use super::super::family::{EpsKey, Family, OwnExperts, WindowRule};
 use super::super::style::{HeadNorms, NormPlaces, Rotation, Style};
 use super::base::{EXPERTS, LLAMA};
@@ -43,7 +43,7 @@ pub(super) static FAMILIES: &[Family] = &[
         name: "olmoe",
         style: Style {
             heads: HeadNorms::Together,
-            plan: TensorPlan { experts: ExpertFiles::Own, attention: TensorPair::Gathered, ..TensorPlan::LLAMA },
+            plan: TensorPlan { splits_experts: true, attention: TensorPair::Gathered, ..TensorPlan::LLAMA },
             ..Style::LLAMA
         },
         eps: 1e-5,

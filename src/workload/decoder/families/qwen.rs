@@ -1,6 +1,6 @@
 //! Qwen's.
 
-use super::super::super::plan::{ExpertFiles, TensorPlan};
+use super::super::super::plan::TensorPlan;
 use super::super::family::{Family, OwnExperts, WindowRule};
 use super::super::names::Names;
 use super::super::style::{Biases, HeadNorms, Style};
@@ -48,7 +48,7 @@ pub(super) static FAMILIES: &[Family] = &[
         name: "qwen3_moe",
         style: Style {
             heads: HeadNorms::Each,
-            plan: TensorPlan { experts: ExpertFiles::Own, ..WITH_NORMS },
+            plan: TensorPlan { splits_experts: true, ..WITH_NORMS },
             ..Style::LLAMA
         },
         kv_heads: Some(4),
