@@ -2,17 +2,18 @@
 
 /// A list of numbers under construction.
 #[derive(Debug, Default)]
-pub(crate) struct Numbers(Vec<u64>);
+pub(crate) struct Numbers(Vec<u8>);
 
 impl Numbers {
-    /// An empty list with room for this many.
-    pub fn with_capacity(numbers: usize) -> Self {
-        Self(Vec::with_capacity(numbers))
-    }
+    /// The most bytes of a number.
+    const MOST: usize = 10;
 
     /// Adds a number.
     pub fn push(&mut self, number: u64) {
-        self.0.push(number);
+        // It always fits.
+        if let Ok(bytes) = postcard::to_slice(&number, &mut [0; Self::MOST]) {
+            self.0.extend_from_slice(bytes);
+        }
     }
 
     /// Adds the way from one number to another. It is small if they are neighbours, in either direction.
@@ -21,30 +22,31 @@ impl Numbers {
         self.push(((step << 1) ^ (step >> 63)).cast_unsigned());
     }
 
-    /// The list in few bytes.
-    pub fn pack(&self) -> Box<[u8]> {
-        // A list in memory can't fail to be written into memory.
-        postcard::to_stdvec(&self.0).unwrap_or_default().into()
+    /// The list.
+    pub fn pack(self) -> Box<[u8]> {
+        self.0.into()
     }
 }
 
-/// Reads what [`Numbers::pack`] wrote. Behind the last number there are zeros.
+/// Reads what [`Numbers::pack`] returned. Behind the last number there are zeros.
 #[derive(Debug)]
-pub(crate) struct PackedNumbers(std::vec::IntoIter<u64>);
+pub(crate) struct PackedNumbers<'a>(&'a [u8]);
 
-impl PackedNumbers {
-    pub fn of(bytes: &[u8]) -> Self {
-        Self(postcard::from_bytes::<Vec<u64>>(bytes).unwrap_or_default().into_iter())
+impl<'a> PackedNumbers<'a> {
+    pub const fn of(bytes: &'a [u8]) -> Self {
+        Self(bytes)
     }
 
     /// True behind the last number.
-    pub fn is_empty(&self) -> bool {
-        self.0.len() == 0
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// The next number.
     pub fn take(&mut self) -> u64 {
-        self.0.next().unwrap_or_default()
+        let (number, rest) = postcard::take_from_bytes(self.0).unwrap_or_default();
+        self.0 = rest;
+        number
     }
 
     /// The number that is reached from `from` by the next step.
@@ -66,13 +68,14 @@ mod tests {
             numbers.push(to);
             numbers.push_step(from, to);
         }
-        let mut packed = PackedNumbers::of(&numbers.pack());
+        let bytes = numbers.pack();
+        let mut packed = PackedNumbers::of(&bytes);
         for (from, to) in ends.iter().flat_map(|from| ends.map(|to| (*from, to))) {
             assert_eq!((packed.take(), packed.take_step(from)), (to, to));
         }
         assert!(packed.is_empty() && packed.take() == 0);
         let mut steps = Numbers::default();
         (0..100).for_each(|n| steps.push_step(u64::MAX - n, u64::MAX - n + n % 3 - 1));
-        assert_eq!(steps.pack().len(), 101, "with the list's length");
+        assert_eq!(steps.pack().len(), 100);
     }
 }

@@ -200,7 +200,7 @@ impl PackedProfile {
     /// Packs a profile.
     pub fn of(profile: &Profile) -> Self {
         let Profile { step, position, ref samples, events, ref phases, ref highest, phase, stride } = *profile;
-        let mut numbers = Numbers::with_capacity(samples.len() * (1 + Sample::NUMBERS));
+        let mut numbers = Numbers::default();
         let mut before = [0; Sample::NUMBERS];
         for sample in samples.iter().map(Sample::numbers) {
             let differs = |index: &usize| sample[*index] != before[*index];

@@ -115,6 +115,12 @@ impl PackedRanks {
         self.position
     }
 
+    /// The number of blocks and free pieces of all devices. The cost of packing and unpacking is proportional to it.
+    #[must_use]
+    pub fn pieces(&self) -> usize {
+        self.labs.iter().map(PackedLab::pieces).sum()
+    }
+
     /// Approximate bytes, including what it alone keeps alive once the run has gone on.
     #[must_use]
     pub fn weight(&self) -> usize {

@@ -126,8 +126,9 @@ impl Stretch {
 impl Timeline {
     /// The fewest events between two checkpoints, which take some milliseconds to replay.
     const SPACING: u64 = 1 << 15;
-    /// The most bytes of a checkpoint for each event between checkpoints: making it then takes less time than applying the events.
-    const WEIGHT: u64 = 32;
+    /// The fewest events between two checkpoints for each piece of the first: packing and unpacking it then take no longer
+    /// than applying the events.
+    const EVENTS: u64 = 2;
     /// The bytes that checkpoints may take however short the run is.
     const ROOM: u64 = 24 << 20;
     /// How many checkpoints are never dropped, and the number of parts of the bound for frames that one stretch may take.
@@ -296,7 +297,7 @@ impl Timeline {
         let most = Bytes(self.bounds.frames.0 / (2 * Self::LEAST as u64));
         if let Some(last) = self.stretches.back_mut() {
             last.push(frame);
-            let spacing = self.spacing.max(last.weight as u64 / Self::WEIGHT);
+            let spacing = self.spacing.max(last.before.pieces() as u64 * Self::EVENTS);
             if last.length() >= spacing || last.bytes as u64 >= most.0 {
                 self.begin_stretch();
             }

@@ -40,6 +40,11 @@ impl PackedLab {
         lab
     }
 
+    /// The number of blocks and free pieces.
+    pub const fn pieces(&self) -> usize {
+        self.memory.pieces()
+    }
+
     /// Approximate bytes, including what it alone keeps alive once the run has gone on.
     pub fn weight(&self) -> usize {
         const REST: usize = 1 << 14;

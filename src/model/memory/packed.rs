@@ -59,6 +59,11 @@ impl PackedMemory {
         model
     }
 
+    /// The number of spans.
+    pub const fn pieces(&self) -> usize {
+        self.pieces
+    }
+
     /// The bytes of runs and spans.
     pub fn weight(&self) -> usize {
         const ENTRY: usize = 2 * size_of::<u64>();
@@ -78,8 +83,7 @@ mod bits {
 }
 
 fn packed_spans(model: &MemoryModel) -> Box<[u8]> {
-    const MOST_NUMBERS: usize = 6;
-    let mut numbers = Numbers::with_capacity(model.spans.len() * MOST_NUMBERS);
+    let mut numbers = Numbers::default();
     let mut born_before = 0;
     let known = |id: SpanId| (id != NONE).then(|| (id, model.spans.get(id)));
     for run in model.by_start.values().map(|&id| &model.runs[id as usize]) {
@@ -107,13 +111,13 @@ fn packed_spans(model: &MemoryModel) -> Box<[u8]> {
     numbers.pack()
 }
 
-struct SpanReader {
-    numbers: PackedNumbers,
+struct SpanReader<'a> {
+    numbers: PackedNumbers<'a>,
     /// When the block before was allocated.
     born: u64,
 }
 
-impl SpanReader {
+impl SpanReader<'_> {
     /// The size of the next span, its state, and how it was allocated if it is a block.
     fn take(&mut self) -> (u64, State, Option<Birth>) {
         let (first, size) = (self.numbers.take(), self.numbers.take());
