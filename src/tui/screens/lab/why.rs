@@ -263,7 +263,8 @@ impl FindingLines {
         }
         let words: Vec<&str> = what.split_whitespace().collect();
         let shortened = |count: &usize| {
-            let what = format!("{} …", words.iter().take(*count).copied().collect::<Vec<_>>().join(" "));
+            let words = words.iter().take(*count).copied().collect::<Vec<_>>().join(" ");
+            let what = format!("{} …", words.trim_end_matches(CLAUSE_ENDS));
             let text = format!("{what} {}.", capital(said.remedy.trim_end_matches('.')));
             Self { lines: pane::wrap(&text, width), told: what.chars().count(), more: false }
         };
@@ -272,10 +273,13 @@ impl FindingLines {
             let of = |sign| words[..*count].iter().map(|word| word.matches(sign).count()).sum::<usize>();
             of('(') == of(')')
         };
-        let counts = (LEAST_WORDS..words.len()).rev().filter(is_closed);
-        let tells = counts.map(|count| shortened(&count)).find(|laid| laid.lines.len() <= rows);
-        if let Some(laid) = tells.filter(|_| !said.remedy.is_empty()) {
-            return laid;
+        let mut counts = (LEAST_WORDS..words.len()).rev().filter(is_closed);
+        let most = counts.find(|count| shortened(count).lines.len() <= rows);
+        if let Some(most) = most.filter(|_| !said.remedy.is_empty()) {
+            // A clause that is begun and not ended says little.
+            let ends_clause = |count: &usize| words[count - 1].ends_with(CLAUSE_ENDS);
+            let whole = (most.div_ceil(2).max(LEAST_WORDS)..=most).rev().filter(is_closed).find(ends_clause);
+            return shortened(&whole.unwrap_or(most));
         }
         let Self { mut lines, told, .. } = whole;
         lines.truncate(rows);
@@ -293,6 +297,9 @@ impl FindingLines {
 
 /// The fewest words of a sentence that say something.
 const LEAST_WORDS: usize = 4;
+
+/// What a clause ends with.
+const CLAUSE_ENDS: [char; 4] = [';', ':', ',', '.'];
 
 /// The first findings that fit in `rows`. The last is cut if at least two rows are left for it, with `more` behind it
 /// for the others. Also returns how many blank rows are left between them.
@@ -424,6 +431,13 @@ mod tests {
             "no bracket stays open"
         );
         assert_eq!(lines(1), ["activations are 67 % … Try c: 12.61 GiB."]);
+        let clauses =
+            said("the peak fell 22.84 → 13.93 GiB; reserved rose 25.00 → 41.30 GiB: up to 28 GiB", "e frees it");
+        assert_eq!(
+            FindingLines::new(&clauses, 40, 2, "").lines,
+            ["the peak fell 22.84 → 13.93 GiB … e", "frees it."],
+            "no clause is begun that has no room"
+        );
         let op = said("addBackward took and freed nothing", "");
         let rows = |height| {
             let both = [said(&op.what, ""), said(&activations.what, &activations.remedy)];

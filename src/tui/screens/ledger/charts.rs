@@ -76,12 +76,15 @@ impl Title {
         Self { room: usize::from(width).saturating_sub(6 + name.len()), line }
     }
 
-    fn push(&mut self, spans: Vec<Span<'static>>) {
+    /// Adds these spans if there is room for all of them. Returns whether there was.
+    fn push(&mut self, spans: Vec<Span<'static>>) -> bool {
         let cells: usize = spans.iter().map(Span::width).sum();
-        if let Some(left) = self.room.checked_sub(cells) {
+        let left = self.room.checked_sub(cells);
+        if let Some(left) = left {
             self.room = left;
             self.line.extend(spans);
         }
+        left.is_some()
     }
 }
 
@@ -97,9 +100,13 @@ fn held(stage: &Stage<'_>, study: &Study, kind: Frame, with_strip: bool, area: R
     ]);
     if !with_strip {
         let worst = study.moments.iter().map(fragmentation).fold(0.0, f64::max);
-        let (mark, alarm) = (mark(stranded(theme), theme), alarm(worst));
-        title.push(vec![span(theme, Token::Text, " · "), mark, span(theme, Token::Text, " stranded up to ")]);
-        title.push(vec![span(theme, alarm, format!("{:.0} %", 100.0 * worst))]);
+        let part = |words: &'static str| {
+            let share = span(theme, alarm(worst), format!("{:.0} %", 100.0 * worst));
+            vec![span(theme, Token::Text, " · "), mark(stranded(theme), theme), span(theme, Token::Text, words), share]
+        };
+        if !title.push(part(" stranded up to ")) {
+            title.push(part(" "));
+        }
     }
     if let Some(part) = stage.picture.studying.filter(|_| stage.is_still()) {
         title.push(vec![span(theme, Token::Warn, format!(" · reading {:.0} %", 100.0 * part))]);
