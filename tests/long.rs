@@ -12,15 +12,15 @@ use vramlab::session::{DeviceChoice, LabSpec, Speed};
 use vramlab::source::{self, Request, StudyRequest, Window};
 use vramlab::workload::Catalog;
 
-/// Events in each part of the run. The first part fills everything that is kept of a run, however short it is.
+/// Events in each part of the run. The first part fills what pictures take; states between events go on to fill
+/// their room.
 const PART: u64 = 2_000_000;
 const PARTS: u64 = 4;
 /// The most that events and the states between them may take in a run of this length, in MiB.
 const ALL: u64 = 48;
 /// The most that the later parts may add together: events take less than a byte each, so 2 MiB a part, and states as
-/// much.
-/// How much more the system's allocator holds depends on the largest burst of pictures, which comes in an earlier or a
-/// later part.
+/// much. How much more the system's allocator holds depends on the largest burst of pictures, which comes in an earlier
+/// or a later part.
 const LATER: u64 = 20;
 
 /// Memory of this process, in MiB.
